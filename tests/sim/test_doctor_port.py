@@ -168,14 +168,23 @@ def test_weights_on_the_card_stay(poet_host: Command, card: Path) -> None:
             assert not device.info.loaded_plan  # the arena was overwritten
 
 
+def wait_for_reset(running: SimulatedBoard) -> None:
+    """Wait until the chip has been awake for 0.1 s: it was reset, and waits for its supply."""
+    before, end = running.meter, time.monotonic() + 60
+    while (now := running.meter).ticks - before.ticks < now.tick_hz // 10:
+        assert time.monotonic() < end
+        if now.asleep_ticks > before.asleep_ticks:
+            before = now
+        time.sleep(0.01)
+
+
 @needs_compiler
 @pytest.mark.usefixtures("few_kernels")
 def test_a_brown_out(poet_host: Command, card: Path) -> None:
     with board(MKR, card) as running:
         running.ask("set_supply", 2600)
         Path(running.port).write_bytes(b"\0")  # wake it up
-        while running.meter.asleep_ticks:  # until it is reset, and waits for its supply
-            time.sleep(0.01)
+        wait_for_reset(running)
         running.ask("set_supply", 3300)
         found = found_in(poet_host("doctor", "--port", running.port, "--json"))
     assert found["reset"][0] == "wrong"

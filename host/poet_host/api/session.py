@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .. import isa
-from ..card.card import check_replaceable, continued, held
+from ..card.card import check_replaceable, continued, has_weights
 from ..card.note import note_content
 from ..card.weights import save_weights
 from ..data.fitted import FittedData, adapted
@@ -131,8 +131,8 @@ def check_training(
         if not erase_card:
             replaced = check_replaceable(device, schedule, connection.written, start.first_step)
     if isinstance(connection, Connection):
-        is_blank = erase_card or (not start.resume and held(device) is None)
-        _check_fits(schedule, connection.device.info, is_blank)
+        info = connection.device.info
+        _check_fits(schedule, info, erase_card or not has_weights(info))
     return replaced
 
 

@@ -89,10 +89,15 @@ def allocation_notice(device: Device) -> str:
     )
 
 
+def has_weights(info: Any) -> bool:
+    """Return whether a board that answers HELLO with `info` has committed weights."""
+    return bool(info.committed_step != NOTHING_COMMITTED and info.committed_model)
+
+
 def held(device: AnyCard) -> Held | None:
     """Return step, model and note of the card's committed weights, or None without weights."""
     info = storage_info(device)
-    if info.committed_step == NOTHING_COMMITTED or not info.committed_model:
+    if not has_weights(info):
         return None
     model_crc = int(info.committed_model)
     return Held(int(info.committed_step), model_crc, newest_note(device, model_crc))
@@ -216,16 +221,11 @@ def _same_weights(found: Held, graph: Graph) -> bool:
 
 def _has_constants(device: AnyCard, schedule: Schedule) -> bool:
     """Return whether the committed weights have the constants of the schedule, such as its loss."""
-    for name, value in constant_values(schedule.graph).items():
-        number = schedule.numbers[name]
-        content = schedule.model.tensors[number].in_order(value.tobytes())
-        if isinstance(device, Device):
-            is_same = device.holds(TENSOR, number, content)
-        else:
-            is_same = device.read(TENSOR, number, len(content)) == content
-        if not is_same:
-            return False
-    return True
+    numbers, tensors = schedule.numbers, schedule.model.tensors
+    return all(
+        device.holds(TENSOR, numbers[name], tensors[numbers[name]].in_order(value.tobytes()))
+        for name, value in constant_values(schedule.graph).items()
+    )
 
 
 def _in_own_layout(device: AnyCard, found: Held, graph: Graph) -> Weights:

@@ -126,6 +126,10 @@ class CardDevice(CardFile):
             return self.tensor(self.model, tensor)[start : start + size_bytes]
         return self.get(self._place(object, size_bytes, start), size_bytes, start)
 
+    def holds(self, object: int, tensor: int, data: bytes) -> bool:
+        """Return True if the object begins with `data`."""
+        return self.read(object, tensor, len(data)) == data
+
     def write(
         self,
         object: int,

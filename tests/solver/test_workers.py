@@ -21,6 +21,8 @@ from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import Problem
 from poet_host.plan.verify import verify
+from poet_host.solver.bound_search import search_bounds
+from poet_host.solver.portfolio import Portfolio
 from poet_host.solver.primal_search import search_plans
 from poet_host.solver.search import Task
 from poet_host.solver.settings import Settings
@@ -288,6 +290,29 @@ def test_a_search_whose_solver_ignores_its_limit_starts_again_without_presolve(
     monkeypatch.setattr("poet_host.solver.portfolio.search_plans", search_with_a_hang)
     for seed in (7, 9):  # which have plans
         assert_solves(seed)
+
+
+def bounds_with_a_hang(
+    task: Task, best: Any, is_relaxed: bool, learnt: Any, channel: Channel
+) -> None:
+    if task.presolve:
+        with ends_within(0.1):
+            time.sleep(SOON_S)
+    search_bounds(task, best, is_relaxed, learnt, channel)
+
+
+@pytest.mark.parametrize("search", [search_with_a_hang, bounds_with_a_hang])
+def test_searches_in_turn_go_on_in_another_worker_after_a_hang(
+    monkeypatch: pytest.MonkeyPatch, search: Any
+) -> None:
+    name = "search_plans" if search is search_with_a_hang else "search_bounds"
+    problem, begun = Point("resnet18-cifar", graphs.M4, 50).problem(), []
+    restart = Portfolio._restart
+    monkeypatch.setattr(f"poet_host.solver.portfolio.{name}", search)
+    monkeypatch.setattr(Portfolio, "_restart", lambda *given: begun.append(restart(*given)))
+    plan = solve(problem, Settings(time_limit_s=2.0, counted=True, gap=0.0))
+    assert begun
+    verify(problem, plan)
 
 
 def hang_always(task: Task, channel: Channel) -> None:

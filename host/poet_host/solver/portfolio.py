@@ -182,23 +182,24 @@ class InTurn(Portfolio):
     solution: Sequence[Event] | None = None  # the last one of the bound search
 
     def _search(self) -> None:
-        whole, worker = self.task, POOL.take()
-        self.primal, self.task = worker, whole.within(whole.policy.plans_work_share)
-        worker.search(search_plans, self.task)
-        if self._ended(worker) and self.may_bound:
-            self.primal, self.bound = None, worker
+        whole, self.primal = self.task, POOL.take()
+        self.task = whole.within(whole.policy.plans_work_share)
+        self.primal.search(search_plans, self.task)
+        if self._ended() and self.may_bound:
+            self.bound, self.primal = self.primal, None
             self.task = whole.within(whole.policy.bounds_work_share)
-            self._search_bounds(worker)
-            if self._ended(worker) and whole.left_s > 0:
-                self.primal, self.bound, self.task = worker, None, whole
-                worker.search(search_again, replace(whole, known=self.results.best), self.solution)
-                self._ended(worker)
+            self._search_bounds(self.bound)
+            if self._ended() and whole.left_s > 0:
+                self.primal, self.bound, self.task = self.bound, None, whole
+                again = replace(whole, known=self.results.best)
+                self.primal.search(search_again, again, self.solution)
+                self._ended()
         self.task = whole
 
-    def _ended(self, worker: Worker) -> bool:
+    def _ended(self) -> bool:
         """Receive the results of a search. Return whether it has ended without a proof."""
-        while worker.busy and self._goes_on():
-            self._receive(worker)
+        while self._busy() and self._goes_on():
+            self._receive(self._busy()[0])  # another worker after a restart
         return not self.results.is_proved(self.task.gap)
 
     def _allow_bounds(self, is_relaxed: bool) -> None:

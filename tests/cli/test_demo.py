@@ -23,6 +23,7 @@ from poet_host.run.run import weights_sha256
 from poet_host.schedule.schedule import Schedule
 from safetensors.numpy import load_file
 from support import whole_runs as runs
+from support.command import Command
 from support.sim_helper import needs_compiler
 
 EXAMPLE = load_example()
@@ -35,20 +36,17 @@ KEYS = [
 ]  # fmt: skip
 
 
-def whole(folder: Path, *options: str) -> Any:
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The command in an empty folder: what it printed, and the folder."""
+    folder = tmp_path_factory.mktemp("empty")
     done = subprocess.run(
-        [sys.executable, "-m", "poet_host", "demo", "--json", *options],
+        [sys.executable, "-m", "poet_host", "demo", "--json", "--port", "native"],
         cwd=folder, capture_output=True, text=True, check=False, timeout=1500,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
     return json.loads(done.stdout), folder / "poet-demo", done.stderr
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return whole(tmp_path_factory.mktemp("empty"), "--port", "native")
 
 
 def check_promises(printed: Any, steps: str) -> None:
@@ -85,14 +83,28 @@ def test_the_demo_keeps_its_promises(demo: Any) -> None:
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("board", "options"),
-    [("mkr1000", ()), ("nrf52840_dk", ("--port", "sim:nrf52840_dk"))],  # the first is the default
+    ("board", "options", "solving_s"),
+    [  # the first is the default
+        ("mkr1000", (), EXAMPLE.SOLVING_S),
+        ("nrf52840_dk", ("--port", "sim:nrf52840_dk"), 8.0),
+    ],
 )
 def test_a_simulated_board_trains_the_same_weights(
-    demo: Any, tmp_path: Path, board: str, options: tuple[str, ...]
+    demo: Any,
+    tmp_path: Path,
+    poet_host: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    board: str,
+    options: tuple[str, ...],
+    solving_s: float,
 ) -> None:
-    printed, _, steps = whole(tmp_path, *options)
-    check_promises(printed, steps)
+    example = load_example()
+    monkeypatch.setattr(example, "SOLVING_S", solving_s)
+    monkeypatch.setattr("poet_host.cli.demo.load_example", lambda: example)
+    done = poet_host("demo", "--json", "--out", tmp_path, *options)
+    assert done.code == 0, done.err
+    printed = done.json
+    check_promises(printed, done.err)
     assert (printed["board"], printed["keep_all_measured"]) == (board, False)
     assert printed["weights_sha256"] == demo[0]["weights_sha256"]
     assert printed["time_us_per_step"] > 50 * demo[0]["time_us_per_step"]

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from poet_host import isa
 from support import clib, kernel_parts
+from support.kernel_cases import EXAMPLES
 from support.kernel_parts_cases import random_case
 
 KERNELS = isa.kernels()
@@ -19,7 +20,7 @@ def test_every_kernel_has_parts() -> None:
 
 
 @pytest.mark.parametrize("op", KERNELS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=EXAMPLES // 2, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_parts_give_the_bits_of_the_whole(op: str, seed: int) -> None:
     rng = np.random.default_rng(seed)

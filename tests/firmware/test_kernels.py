@@ -1,6 +1,5 @@
 """Every kernel: C equals the NumPy reference bit for bit, for any geometry and sink."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -10,14 +9,14 @@ from hypothesis import given, settings, strategies as st
 from poet_host import isa
 from poet_host.reference.step import KERNELS, run_kernel
 from support import clib
-from support.kernel_cases import NEEDED, SINKS, WIDTHS, Case, check, make
+from support.kernel_cases import EXAMPLES, NEEDED, SINKS, WIDTHS, Case, check, make
 
 NAMES = list(isa.kernels())
 SINKING = [row.name for row in isa.kernels().values() if row.has_sink]
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 7)
 CHANNELS = st.integers(1, 3) | st.sampled_from([4, 9, 17])  # of a group; the last ones are tiles
-common = settings(max_examples=40 if os.environ.get("POET_SANITIZE") else 120, deadline=None)
+common = settings(max_examples=EXAMPLES, deadline=None)
 
 
 def out_size(size: int, kernel: int, stride: int, pad: int) -> int:

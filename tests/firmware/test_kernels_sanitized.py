@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 TESTS = HERE.parent
 PYTEST = ("-m", "pytest", "-p", "no:cacheprovider")
+EXAMPLES = {"cc": "40", "clang": "20"}  # of each test with random operands
 FILES = [str(HERE / f"test_kernels{part}.py") for part in ("", "_tensor")]
 LIBRARIES = {"cc": "libasan.so", "clang": f"libclang_rt.asan-{platform.machine()}.so"}
 
@@ -46,6 +47,7 @@ def sanitized(*arguments: str, compiler: str = "cc") -> subprocess.CompletedProc
     return in_process(
         *arguments,
         POET_SANITIZE=compiler,
+        POET_EXAMPLES=EXAMPLES[compiler],
         CC=compiler,
         LD_PRELOAD=found.stdout.strip(),
         ASAN_OPTIONS="detect_leaks=0",
@@ -94,7 +96,7 @@ def test_clang_finds_no_undefined_behaviour_either() -> None:
 def test_vectors_of_any_length_and_none_give_the_same_bits(flags: str) -> None:
     """Without vectors, and with those that every processor of this kind has."""
     files = (FILES[0], str(HERE / "test_kernel_parts.py"))
-    run = in_process(*PYTEST, *files, POET_KERNEL_FLAGS=flags)
+    run = in_process(*PYTEST, *files, POET_KERNEL_FLAGS=flags, POET_EXAMPLES="40")
     assert run.returncode == 0, run.stdout + run.stderr
     assert " passed" in run.stdout
 

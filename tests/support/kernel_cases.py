@@ -1,5 +1,6 @@
 """Random operands for every kernel of isa.def, and the comparison of C with NumPy."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
@@ -10,6 +11,8 @@ from poet_host.reference.step import run_kernel
 from support import clib
 
 Attrs = Mapping[str, int | float]
+
+EXAMPLES = int(os.environ.get("POET_EXAMPLES", "120"))  # of each test with random operands
 
 # Fields without which some kernels have no meaning: axes in their own order, the first channel.
 NEEDED = {

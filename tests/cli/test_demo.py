@@ -83,11 +83,8 @@ def test_the_demo_keeps_its_promises(demo: Any) -> None:
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("board", "options", "solving_s"),
-    [  # the first is the default
-        ("mkr1000", (), EXAMPLE.SOLVING_S),
-        ("nrf52840_dk", ("--port", "sim:nrf52840_dk"), 8.0),
-    ],
+    ("board", "options"),
+    [("mkr1000", ()), ("nrf52840_dk", ("--port", "sim:nrf52840_dk"))],  # the first is the default
 )
 def test_a_simulated_board_trains_the_same_weights(
     demo: Any,
@@ -96,10 +93,10 @@ def test_a_simulated_board_trains_the_same_weights(
     monkeypatch: pytest.MonkeyPatch,
     board: str,
     options: tuple[str, ...],
-    solving_s: float,
 ) -> None:
+    """With a shorter search, which may find no plan for the MKR1000 that recomputes too."""
     example = load_example()
-    monkeypatch.setattr(example, "SOLVING_S", solving_s)
+    monkeypatch.setattr(example, "SOLVING_S", 8.0)
     monkeypatch.setattr("poet_host.cli.demo.load_example", lambda: example)
     done = poet_host("demo", "--json", "--out", tmp_path, *options)
     assert done.code == 0, done.err
@@ -109,8 +106,8 @@ def test_a_simulated_board_trains_the_same_weights(
     assert printed["weights_sha256"] == demo[0]["weights_sha256"]
     assert printed["time_us_per_step"] > 50 * demo[0]["time_us_per_step"]
     if board == "mkr1000":
-        for name in ("activations_recomputed", "activations_paged_out", "activations_paged_in"):
-            assert printed[name] > 0
+        assert printed["activations_paged_out"] > 0
+        assert printed["activations_paged_in"] > 0
     else:  # its fast processor recomputes for a fraction of the energy of its card
         assert printed["activations_recomputed"] > 0
 

@@ -66,6 +66,15 @@ def test_a_folder_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert again.normalization == made.normalization
 
 
+@pytest.mark.parametrize("name", ["n" * 300, "two\nlines", "../other", "9lives"])
+def test_a_package_whose_name_is_changed_is_refused(tmp_path: Path, name: str) -> None:
+    stated = write(packaged(Kind()), "c", tmp_path / "small")
+    (tmp_path / "small" / "package.json").write_text(json.dumps(stated | {"name": name}))
+    with pytest.raises(poet.BadInput, match="no package has the name") as found:
+        load(tmp_path / "small")
+    assert "\n" not in str(found.value)
+
+
 def test_the_root_folder_is_refused() -> None:
     with pytest.raises(poet.BadInput, match="is not a package"):
         write(packaged(Kind()), "c", Path("/"))

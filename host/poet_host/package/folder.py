@@ -18,7 +18,7 @@ from ..schema import convert, of_format
 from ..temporary import temporary_folder
 from .kinds import KINDS, files_of_kind
 from .library import library_files
-from .packaged import RAW, Packaged, Raw
+from .packaged import RAW, Packaged, Raw, identifier
 from .sizes import (
     LEARNER_BYTES,
     STACK_BYTES,
@@ -32,6 +32,7 @@ from .source import header, source
 
 FORMAT, VERSION = "poet-package", 1
 _FACTS = "package.json"
+_MOST_NAME = 255 + len("extras/")  # characters: the longest name of a file on Linux, in its folder
 
 
 def facts(packaged: Packaged, kind: str) -> dict[str, Any]:
@@ -146,7 +147,10 @@ def _stated(folder: Path) -> dict[str, Any]:
         raise BadInput(f"{folder} is not a package: name a folder that `poet-host package` wrote")
     again = "use the poet-host that wrote it, or package the schedule again"
     found = of_format(read_json(path), FORMAT, (VERSION,), str(path), again)
-    return {**vars(convert(found, _Stated, str(path), extra=True))}
+    stated = convert(found, _Stated, str(path), extra=True)
+    if identifier(stated.name) != stated.name or len(_weights_file(stated.name)) > _MOST_NAME:
+        raise BadInput(f"{path}: no package has the name {named(stated.name)}: {again}")
+    return {**vars(stated)}
 
 
 @dataclass(frozen=True)

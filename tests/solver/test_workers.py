@@ -301,11 +301,13 @@ def bounds_with_a_hang(
     search_bounds(task, best, is_relaxed, learnt, channel)
 
 
-@pytest.mark.parametrize("search", [search_with_a_hang, bounds_with_a_hang])
+@pytest.mark.parametrize(
+    ("name", "search"),
+    [("search_plans", search_with_a_hang), ("search_bounds", bounds_with_a_hang)],
+)
 def test_searches_in_turn_go_on_in_another_worker_after_a_hang(
-    monkeypatch: pytest.MonkeyPatch, search: Any
+    monkeypatch: pytest.MonkeyPatch, name: str, search: Any
 ) -> None:
-    name = "search_plans" if search is search_with_a_hang else "search_bounds"
     problem, begun = Point("resnet18-cifar", graphs.M4, 50).problem(), []
     restart = Portfolio._restart
     monkeypatch.setattr(f"poet_host.solver.portfolio.{name}", search)

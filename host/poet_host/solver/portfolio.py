@@ -198,8 +198,8 @@ class InTurn(Portfolio):
 
     def _ended(self) -> bool:
         """Receive the results of a search. Return whether it has ended without a proof."""
-        while self._busy() and self._goes_on():
-            self._receive(self._busy()[0])  # another worker after a restart
+        while (busy := self._busy()) and self._goes_on():
+            self._receive(busy[0])  # another worker after a restart
         return not self.results.is_proved(self.task.gap)
 
     def _allow_bounds(self, is_relaxed: bool) -> None:

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 import tty
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from poet_host import isa
 from poet_host.device.device import connect
 from poet_host.device.link import Link
-from poet_host.device.wire import WireError, frame, messages, pack, unframe, unpack
+from poet_host.device.wire import REPLY, WireError, frame, messages, pack, unframe, unpack
 from poet_host.errors import BoardError, LinkBroken, NoDevice
 from support.fake_board import FakeBoard
 
@@ -313,24 +314,40 @@ def test_nothing_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    "talk", [b"$GPGGA,123519,4807.038,N*47\r\n", b"\0\0\0", b"login: \0hello\0world\0", b"x" * 9]
+    ("talk", "pause_s"),
+    [
+        (b"$GPGGA,123519,4807.038,N*47\r\n", 0.01),
+        (b"\0\0\0", 0.01),
+        (b"login: \0hello\0world\0", 0.01),
+        (b"x" * 9, 0.01),
+        (b"ab\0" * 1000, 0),
+        (frame(77, 2 | REPLY, b"hi") * 100, 0),
+    ],
 )
-def test_something_else_is_on_the_port(talk: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_something_else_is_on_the_port(
+    talk: bytes, pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("poet_host.device.device.CONNECT_PATIENCE_S", 0.3)
     master, slave = os.openpty()
     tty.setraw(slave)
+    os.set_blocking(master, False)
     stop = threading.Event()
 
     def chatter() -> None:
-        while not stop.wait(0.01):
-            os.write(master, talk)
+        while not stop.wait(pause_s):
+            with suppress(BlockingIOError):
+                os.write(master, talk)
 
     thread = threading.Thread(target=chatter)
+    silence = threading.Timer(20, stop.set)
     thread.start()
+    silence.start()
     try:
         with pytest.raises(NoDevice, match="answers there"):
             connect(os.ttyname(slave), timeout_s=0.05)
+        assert not stop.is_set()  # without waiting until the port is silent
     finally:
+        silence.cancel()
         stop.set()
         thread.join()
         os.close(slave)

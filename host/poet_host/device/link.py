@@ -6,7 +6,7 @@ import re
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from typing import Any
 from urllib.parse import urlsplit
@@ -187,7 +187,7 @@ class Link(Closing):
         to a ping. Returns None if neither reply arrives in time. If the board has answered before,
         also returns None after a damaged frame, because that frame may have been the reply.
         """
-        while (raw := self._frame(until)) is not None:
+        for raw in self._frames_until(until):
             try:
                 sequence, code, payload = unframe(raw)
             except WireError:
@@ -204,17 +204,19 @@ class Link(Closing):
                 self._foreign_bytes += len(raw)
         return None
 
-    def _frame(self, until: float) -> bytes | None:
-        """Return the next frame (the bytes between two zeros), or None if none arrives in time."""
-        while not self._frames:
+    def _frames_until(self, until: float) -> Iterator[bytes]:
+        """Yield frames (the bytes between two zeros). End with what has arrived at `until`."""
+        is_late = False
+        while True:
+            while self._frames:
+                yield self._frames.popleft()
+            if is_late:
+                return
             try:
                 data = self._serial.read(max(1, self._serial.in_waiting))
             except (OSError, serial.SerialException) as error:
                 raise self._broken(error) from error
-            if not data:
-                if time.monotonic() >= until:
-                    return None
-                continue
+            is_late = time.monotonic() >= until
             first, *others = data.split(b"\0")
             self._received += first
             for part in others:  # a zero ended the bytes before each of these
@@ -224,9 +226,6 @@ class Link(Closing):
             if len(self._received) > MAX_GARBAGE:
                 self._foreign_bytes += len(self._received)
                 self._received.clear()
-            if not self._frames and time.monotonic() >= until:
-                return None
-        return self._frames.popleft()
 
     def _silence(self, patience_s: float) -> PoetError:
         if self.answered:

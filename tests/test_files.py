@@ -72,6 +72,26 @@ def test_links_stay_and_streams_are_written_through(tmp_path: Path) -> None:
     assert is_stream(Path("/dev/full"))
 
 
+@pytest.mark.parametrize("mode", ["wb", "ab"])
+def test_redirected_output_keeps_what_other_commands_have_written(
+    tmp_path: Path, mode: str
+) -> None:
+    """As of `command -o /dev/stdout`, whose stdout is a file in the shell."""
+    path = tmp_path / "all.csv"
+    with path.open(mode, buffering=0) as file:
+        file.write(b"a")
+        link = tmp_path / "link"
+        link.symlink_to(f"/dev/fd/{file.fileno()}")
+        for name in (link, Path(f"/dev/fd/{file.fileno()}")):
+            assert is_stream(name)
+            write_whole(name, "b")
+        file.write(b"c")
+    assert path.read_bytes() == b"abbc"
+    with path.open("rb") as file, pytest.raises(PoetError, match="cannot be written"):
+        write_whole(f"/dev/fd/{file.fileno()}", "x")
+    assert path.read_bytes() == b"abbc"
+
+
 def test_problems_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(PoetError, match="a folder that exists"):
         write_whole(tmp_path / "no" / "file", "")

@@ -31,7 +31,8 @@ def write_whole(path: Path | str, data: bytes | str, mode: int | None = None) ->
     raw = data.encode("utf-8") if isinstance(data, str) else data
     try:
         if is_stream(path):
-            path.write_bytes(raw)
+            with opened_stream(path) as stream:
+                write_all(stream, raw)
             return
         with replacement(path, mode) as new:
             new.write_bytes(raw)
@@ -80,11 +81,12 @@ def target(path: Path) -> Path:
     """Return the file that a write to `path` replaces, after symbolic links.
 
     A link of another user in a folder where all users may write, such as /tmp, is not followed: it
-    could point to any file of this user. The link itself is replaced.
+    could point to any file of this user. The link itself is replaced. Nor is the link of an open
+    file of this process, such as /dev/stdout.
     """
     path = Path(os.path.realpath(path.parent), path.name)
     for _ in range(_MOST_LINKS):
-        if not path.is_symlink() or _is_foreign(path):
+        if not path.is_symlink() or _is_foreign(path) or _is_open_here(path):
             return path
         to = path.parent / path.readlink()
         path = Path(os.path.realpath(to.parent), to.name)
@@ -120,9 +122,25 @@ def write_all(file: BinaryIO, data: bytes | memoryview) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Return True for a device or pipe, such as /dev/stdout, which a file must not replace."""
+    """Return True for a device or pipe, which a file must not replace, and for /dev/stdout.
+
+    The latter may be a file to which a shell has redirected several commands.
+    """
     is_other = path.exists() and not path.is_file() and not path.is_dir()
-    return is_other and not target(path).is_symlink()
+    to = target(path)
+    return _is_open_here(to) or (is_other and not to.is_symlink())
+
+
+def opened_stream(path: Path) -> BinaryIO:
+    """Open a stream for writing, without a buffer. Raises OSError if it cannot be opened."""
+    if _is_open_here(to := target(path)):  # what has been written to it stays
+        return open(int(to.name), "wb", buffering=0, closefd=False)
+    return path.open("wb", buffering=0)
+
+
+def _is_open_here(link: Path) -> bool:
+    """Return True for a link such as /proc/1234/fd/1, if 1234 is this process."""
+    return link.name.isdecimal() and str(link.parent) == os.path.realpath("/proc/self/fd")
 
 
 @contextmanager

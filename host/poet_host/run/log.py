@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from ..card.job import JobState
 from ..closing import Closing
 from ..errors import BadInput
-from ..files import is_stream, opened, replacement, write_all, write_whole
+from ..files import is_stream, opened, opened_stream, replacement, write_all, write_whole
 from ..profile.profile import Power
 from .energy import energy_uj
 from .run import Step
@@ -142,7 +142,7 @@ def _line(row: Mapping[str, Any]) -> bytes:
 def _opened(path: Path) -> BinaryIO:
     # Without a buffer, so that a failed write is not repeated later.
     if is_stream(path):
-        return path.open("wb", buffering=0)
+        return opened_stream(path)
     size_bytes = _whole_lines_bytes(path)
     file = path.open("ab", buffering=0)
     file.truncate(size_bytes)

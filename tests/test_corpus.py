@@ -23,6 +23,7 @@ from poet_host.schedule.nests import Streamed
 from poet_host.schedule.schedule import Schedule, parse
 from poet_host.sim.native import NativeBoard
 from support import corpus, whole_runs as runs
+from support.card_image import BLOCK, PREPARED
 from support.command import Command
 
 WRITE_AGAIN = "the operators have changed: see support/corpus.py"
@@ -223,6 +224,20 @@ def test_a_schedule_of_version_2_is_refused(tmp_path: Path, poet_host: Command) 
 
 def test_a_card_of_version_2_moves(tmp_path: Path, poet_host: Command) -> None:
     moves(corpus.BEFORE, "small.safetensors", schedule("small"), corpus.STEPS, tmp_path, poet_host)
+
+
+def test_both_states_of_a_card_of_version_2_without_the_record_of_its_store(tmp_path: Path) -> None:
+    card = unpacked(corpus.BEFORE, "card.img.xz", tmp_path)
+    files = [tmp_path / f"{i}.safetensors" for i in range(4)]
+    poet.export_card(card, files[0])
+    poet.export_card(card, files[1], prior=True)
+    with card.open("rb+") as file:
+        file.seek(PREPARED * BLOCK)
+        file.write(bytes(BLOCK))
+    poet.export_card(card, files[2])
+    poet.export_card(card, files[3], prior=True)
+    assert [file.read_bytes() for file in files[2:]] == [file.read_bytes() for file in files[:2]]
+    assert poet.check_card(card).format == 2
 
 
 def moves(

@@ -179,6 +179,7 @@ class CardFile(Closing):
         self.has_record = self.store is not None
         if not self.has_record and self.commit and not self.writable:
             self.store = self._lost_store(self.commit)
+            self.version = self.store["version"] if self.store else FORMAT
         if unreadable and self.store is None:
             raise unreadable
 
@@ -199,7 +200,10 @@ class CardFile(Closing):
                 if crc == slots.crc_of(trailer):
                     generation = slots.owner_of(trailer) ^ piece.block
                     identity = slots.identity_of(generation, commit.now.generation)
-                    return {"total_blocks": self.blocks, "identity": identity}
+                    header = self.get(slots.MODEL_BLOCK, isa.record_size("poet_model"))
+                    version = isa.unpack("poet_model", header)["version"]
+                    about = {"total_blocks": self.blocks, "identity": identity}
+                    return about | {"version": version}
         return None
 
     def commit_record(self, block: int) -> Commit | None:

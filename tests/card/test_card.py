@@ -187,6 +187,15 @@ def test_a_job_that_does_not_fit_is_refused_first(tmp_path: Path) -> None:
     assert read(schedule, card)[0] is None
 
 
+@pytest.mark.parametrize("run", [poet.train, poet.write_card])
+def test_the_weights_of_a_resumed_run_are_not_erased(run: Any, card: Path) -> None:
+    schedule = runs.small()
+    runs.train(schedule, storage=card, steps=1)
+    with runs.board(schedule, card) as connection, pytest.raises(BadInput, match="--erase-card"):
+        run(schedule, connection, "digits", steps=2, resume=True, erase_card=True)
+    assert committed(card) == 1
+
+
 def test_a_job_needs_a_card_that_may_be_written(card: Path) -> None:
     before = card.read_bytes()
     with (

@@ -121,6 +121,8 @@ def check_training(
     """
     graph, device, replaced = schedule.graph, connection.device, None
     if start.resume:
+        if erase_card:
+            raise BadInput("--resume needs the weights on the card: omit --erase-card")
         note_content(schedule, adapted(data, continued(device, schedule).facts).facts)
     else:
         facts = adapted(data, start.facts, is_trained=start.weights is not None).facts

@@ -94,8 +94,6 @@ class WriteOptions:
             check_writable(image, read=(self.schedule, self.data.data, self.load_weights))
 
     def check_resume(self) -> None:
-        if self.from_card and self.erase_card:
-            raise BadInput("--resume needs the weights on the card: omit --erase-card")
         if self.is_new and self.from_card:
             raise BadInput(
                 f"--resume needs the weights on the card, but the image {self.image} does not "

@@ -21,7 +21,7 @@ from poet_host.graph.weights import Weights
 from poet_host.package.folder import write
 from poet_host.package.packaged import Packaged
 from poet_host.package.sizes import most_storage_blocks, own_blocks
-from poet_host.package.stored import LearnerStore
+from poet_host.package.stored import LearnerStore, lay_out
 from poet_host.package.trace import raw_samples
 from poet_host.schedule.slots import DATA_BLOCK
 from support.command import Command
@@ -279,6 +279,19 @@ def test_samples_for_a_device_whose_first_start_was_cut_are_kept(tmp_path: Path)
         found += 1
         assert Learner(kind, Device(0, 8, path.read_bytes())).state().samples == 3
     assert found
+
+
+def test_weights_are_not_written_next_to_samples_of_another_package(tmp_path: Path) -> None:
+    kind, path = Kind(), tmp_path / "i.img"
+    lay_out(path, packaged(kind))
+    before = path.read_bytes()
+    other = packaged(replace(kind, slots=kind.slots + 1))
+    with (
+        LearnerStore(path, other, writable=True) as store,
+        pytest.raises(BadInput, match="samples"),
+    ):
+        store.put_weights(other.weights, 1)
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("normalization", [None, NONE], ids=str)

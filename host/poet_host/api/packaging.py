@@ -155,6 +155,8 @@ def write_learner(
     dataset = as_dataset(data, packaged.schedule.graph, labels=not packaged.repeats_the_input)
     x, labels = raw_samples(dataset, packaged)
     given = None if weights is None else as_weights(weights, packaged.schedule.graph)
+    file = None if isinstance(weights, Mapping) else weights
+    step = step_of_weights(file, unknown=0) if file else 0
     facts = facts_of_weights(given)
     if facts.normalization not in (None, packaged.normalization):
         raise BadInput(
@@ -182,8 +184,6 @@ def write_learner(
         if given is None and store.committed_step is None:
             given = packaged.weights  # a power cut has ended the device's first start
         if given is not None:
-            file = None if isinstance(weights, Mapping) else weights
-            step = step_of_weights(file, unknown=0) if file else 0
             step = max(store.committed_step or 0, step)
             # Before the first step, there are no states of the optimiser.
             values = {it: value for it, value in given.items() if step or ":" not in it}

@@ -149,7 +149,8 @@ class LearnerStore(CardDevice):
         return SavedWeights(read_weights(self, made.schedule), made.weights.facts)
 
     def put_weights(self, weights: SavedWeights, step: int) -> None:
-        """Commit weights as those of a step."""
+        """Commit weights as those of a step. Raises BadInput as `samples` does."""
+        self._own  # noqa: B018 - raises BadInput before anything is written
         model = self.packaged.schedule.model
         values = replace(self.packaged, weights=weights).first_values()
         for number, (tensor, content) in enumerate(zip(model.tensors, values, strict=False)):
@@ -221,7 +222,8 @@ class LearnerStore(CardDevice):
         """Return the samples as arrays x, y and next_step.
 
         x has raw samples (N, ...), in an order in which they can have been taught. `next_step` is
-        the first step that may draw each of them.
+        the first step that may draw each of them. Raises BadInput if the storage has no samples of
+        the package.
         """
         made, found = self.packaged, []
         for label in range(made.classes):

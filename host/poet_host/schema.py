@@ -73,14 +73,14 @@ def _unsound(value: Any, at: _Keys = ()) -> Iterator[tuple[_Keys, str]]:
     """Yield place and problem of each part of a value that is invalid in every format."""
     if isinstance(value, dict):
         for key, one in value.items():
-            if not _is_unicode(key):
+            if not is_unicode(key):
                 yield (*at, key), "the key holds half a character (a lone surrogate)"
             yield from _unsound(one, (*at, key))
     elif isinstance(value, list):
         for number, one in enumerate(value):
             yield from _unsound(one, (*at, number))
     elif isinstance(value, str):
-        if not _is_unicode(value):
+        if not is_unicode(value):
             yield at, "the text holds half a character (a lone surrogate)"
     elif isinstance(value, int | float) and not isinstance(value, bool):
         largest = LARGEST_WHOLE if isinstance(value, int) else LARGEST
@@ -88,7 +88,7 @@ def _unsound(value: Any, at: _Keys = ()) -> Iterator[tuple[_Keys, str]]:
             yield at, f"the number {quoted(value)} is not finite, or too large"
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
 
 

@@ -202,6 +202,7 @@ def test_exchanged_names_differ_from_corrected_labels() -> None:
     [
         {"names": ["a", "a"], "examples": {}},
         {"names": ["a", 3], "examples": {}},
+        {"names": ["a", "\ud800"], "examples": {}},
         {"names": ["a"], "examples": {"00000000": 1}},
         {"names": ["a"], "examples": {"zz": 0}},
         {"names": ["a"], "examples": {"1" + 8 * "0": 0}},

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import BadInput, quoted
 from ..graph.weights import Array
+from ..schema import is_unicode
 
 EXAMPLES = 4  # maximum number of samples per class whose CRC-32 is stored
 
@@ -62,8 +63,8 @@ class Classes(tuple[str, ...]):
         cls, names: Iterable[str] = (), examples: Mapping[int, int] | None = None
     ) -> "Classes":
         given = tuple(names) if isinstance(names, Iterable) else (names,)
-        if not all(isinstance(name, str) and name for name in given):
-            raise BadInput(f"names of classes must be non-empty texts, not {quoted(given)}")
+        if not all(isinstance(name, str) and name and is_unicode(name) for name in given):
+            raise BadInput(f"names of classes must be non-empty Unicode texts, not {quoted(given)}")
         if len(set(given)) < len(given):
             raise BadInput(f"two classes have the same name: {_listed(given)}. Rename one of them")
         made = super().__new__(cls, given)

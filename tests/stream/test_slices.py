@@ -5,6 +5,8 @@ from dataclasses import replace
 import poet_host as poet
 import pytest
 from poet_host.errors import BadInput
+from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.builder import Builder
 from poet_host.plan.problem import Problem
 from poet_host.profile.profile import estimate_profile
 from poet_host.schedule.times import longest_slices
@@ -65,6 +67,20 @@ def test_an_operator_that_no_nest_fits_stays_whole() -> None:
     assert tight.streaming is not None
     assert ("fc.weight:new", 0) in roomy.streaming.nests
     assert ("fc.weight:new", 0) not in tight.streaming.nests
+
+
+def test_operators_of_a_kind_that_need_other_ram_have_nests_of_their_own() -> None:
+    """`small` overwrites its input, `large` does not. Both are over the limit."""
+    b = Builder("kinds", data=(1, 4, 32, 32))
+    x = b.conv2d(b.data, 4, 1, name="conv")
+    y = b.conv2d(b.relu(x, name="large"), 4, 1, name="conv1")
+    means = b.global_avgpool(x), b.global_avgpool(b.relu(y, name="small"))
+    model = b.model(b.softmax_xent(b.add(*means), name="loss"))
+    graph = training_graph(model, Sgd(0.05))
+    problem = poet.problem(graph, "mkr1000", ram=32_900, streaming=False, slice="1ms")
+    assert problem.streaming is not None
+    assert ("large", 0) not in problem.streaming.nests
+    assert ("small", 0) in problem.streaming.nests
 
 
 def test_all_operators_over_the_limit_are_named() -> None:

@@ -36,10 +36,10 @@ def with_slices(problem: Problem, graph: Graph, limit_us: float) -> Problem:
         if not node.stored and (cost.name, 0) not in nests:
             longest_us = cost.time_us + prices.cell_us(node, 1.0)[0] - prices.kernel_us(node)
             if longest_us > limit_us:
-                key = (node.op, node.sink, tuple(sorted(node.attrs.items())))
+                names = {*node.inputs, *(() if node.overwrites else (node.name,))}
+                left_bytes = problem.ram_bytes - sum(graph[name].size_bytes for name in names)
+                key = (node.op, node.sink, tuple(sorted(node.attrs.items())), left_bytes)
                 if key not in known:
-                    names = {*node.inputs, *(() if node.overwrites else (node.name,))}
-                    left_bytes = problem.ram_bytes - sum(graph[name].size_bytes for name in names)
                     known[key] = _best(node, prices, limit_us, left_bytes)
                 if found := known[key]:
                     nests[cost.name, 0], longest_us = found.nest, found.longest_us

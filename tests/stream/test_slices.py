@@ -13,6 +13,7 @@ from poet_host.schedule.times import longest_slices
 from poet_host.view.listing import listing
 from support import whole_runs as runs
 from support.cost_graphs import general
+from support.in_place import everything_paged
 
 
 def kernels_us(problem: Problem) -> float:
@@ -58,6 +59,26 @@ def test_slices_of_one_image_train_the_same_weights() -> None:
     assert "c" in {loop.axis for loop in loops["conv2.weight:new"]}
     assert all(each[-1].step > 1 for each in loops.values())
     assert runs.same(*found)
+
+
+def test_operators_that_overwrite_an_input_by_choice_run_in_slices() -> None:
+    b = Builder("bent", data=(1, 4, 16, 16))
+    x = b.gelu(b.conv2d(b.data, 4, 1, name="conv"), name="act")
+    x = b.linear(b.global_avgpool(x, name="mean"), 4, name="fc")
+    graph, found = training_graph(b.model(b.softmax_xent(x, name="loss")), Sgd(0.05)), []
+    for limit in (None, "5ms"):
+        problem = poet.problem(graph, "mkr1000", ram="14KiB", streaming=False, slice=limit)
+        plan = replace(everything_paged(problem.graph), problem=problem, ram_bytes=14_336)
+        assert {it.node for it in plan.statements if it.mode} == {"act"}
+        schedule = poet.encode(graph, plan)
+        run = runs.train(schedule, "synthetic:4x16x16:4", steps=2)
+        found.append((longest_slices(schedule)[0], run))
+    (before, expected), (after, run) = found
+    assert problem.streaming is not None
+    assert ("act", 1) in problem.streaming.nests
+    assert before.time_us > 20_000
+    assert after.time_us < 1.01 * 5_000
+    assert runs.same(run, expected)
 
 
 def test_an_operator_that_no_nest_fits_stays_whole() -> None:

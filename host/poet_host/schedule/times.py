@@ -104,12 +104,12 @@ def _slices(schedule: Schedule) -> Iterator[Slice]:
         if isinstance(statement, Wait) or statement.op != "compute":
             continue
         name, share = statement.node, 1.0
-        time_us = costs.nodes[costs.index[name]].mode(statement.mode).time_us
+        mode = costs.nodes[costs.index[name]].mode(statement.mode)
         if isinstance(statement, Streamed):
             name = statement.own
             operator = operator_of(schedule.graph[name])
             steps = {loop.axis: loop.step for loop in statement.nest.loops}  # the innermost ones
             share = prod(step / operator.size(axis) for axis, step in steps.items())
-        bound_us = known.get(name) if not statement.mode else None
+        bound_us = None if mode.streams else known.get(name)
         op = str(schedule.graph[name].op)
-        yield Slice(name, op, bound_us or most.get(op, 1.0) * time_us * share)
+        yield Slice(name, op, bound_us or most.get(op, 1.0) * mode.time_us * share)

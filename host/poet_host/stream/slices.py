@@ -23,8 +23,8 @@ def with_slices(problem: Problem, graph: Graph, limit_us: float) -> Problem:
     """Return the problem in which an operator over the limit runs as a nest, with whole operands.
 
     The nest is the fastest one whose cells take at most `limit_us` each; if there is none, the one
-    with the shortest cells. It takes the place of mode 0. An operator of which no nest fits the RAM
-    stays whole. `graph` is in the order of `in_pair_order`.
+    with the shortest cells. It takes the place of mode 0 and of modes in place. An operator of
+    which no nest fits the RAM stays whole. `graph` is in the order of `in_pair_order`.
     """
     assert problem.profile is not None
     prices = _Prices(problem.profile, load_board(problem.profile.board).estimate)
@@ -42,7 +42,9 @@ def with_slices(problem: Problem, graph: Graph, limit_us: float) -> Problem:
                 if key not in known:
                     known[key] = _best(node, prices, limit_us, left_bytes)
                 if found := known[key]:
-                    nests[cost.name, 0], longest_us = found.nest, found.longest_us
+                    whole = (k for k, mode in enumerate(cost.all_modes) if not mode.streams)
+                    nests |= {(cost.name, number): found.nest for number in whole}
+                    longest_us = found.longest_us
                     cost = _in_slices(cost, prices, node, found)
             slices[cost.name] = max(round(longest_us, 1), 0.1)
         nodes.append(cost)
@@ -84,12 +86,16 @@ class _Prices:
 
 def _in_slices(cost: CostNode, prices: _Prices, node: Node, found: _Sliced) -> CostNode:
     more_us = found.time_us - prices.kernel_us(node)
-    return replace(
+    own = replace(
         cost,
         time_us=cost.time_us + more_us,
         energy_uj=cost.energy_uj + more_us * prices.profile.power.compute_uw / 1e6,
         workspace_bytes=found.workspace_bytes,
     )
+    modes = (
+        it if it.streams else replace(own.mode(0), overwrites=it.overwrites) for it in own.modes
+    )
+    return replace(own, modes=tuple(modes))
 
 
 def _best(node: Node, prices: _Prices, limit_us: float, most_bytes: int) -> _Sliced | None:

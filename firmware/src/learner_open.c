@@ -30,6 +30,11 @@ static uint32_t greater(uint32_t a, uint32_t b) {
   return a > b ? a : b;
 }
 
+/* Is a part what its CRC says? Until then, no number in it is trusted. */
+static bool is_whole(const uint8_t *part, uint32_t bytes, uint32_t crc) {
+  return poet_crc(0, part + 8, bytes - 8) == crc;
+}
+
 static bool add_needs(const struct poet_program *program, struct needs *needs) {
   struct poet_model model;
   struct poet_plan_header plan;
@@ -46,6 +51,8 @@ static bool add_needs(const struct poet_program *program, struct needs *needs) {
       greater(needs->cached, model.flags & POET_MODEL_IN_RAM ? 1 : 2);
   needs->tensors = greater(needs->tensors, model.tensor_count);
   return model.magic == POET_MODEL_MAGIC && plan.magic == POET_PLAN_MAGIC &&
+         is_whole(program->model, program->model_bytes, model.crc) &&
+         is_whole(program->plan, program->plan_bytes, plan.crc) &&
          model.stored_count <= model.tensor_count &&
          program->model_bytes >=
              sizeof model + model.tensor_count * sizeof(struct poet_tensor);

@@ -159,6 +159,8 @@ static void divide(struct learning *l, const struct needs *needs,
   l->staged = take(&memory, words * 4);
   l->samples = (struct poet_samples){.p = &l->p,
                                      .sample_bytes = learner_raw_bytes(package),
+                                     .is_unsigned =
+                                         package->raw == POET_RAW_uint8,
                                      .classes = package->classes,
                                      .slots = package->slots,
                                      .erase_blocks = learner_unit(l->device)};

@@ -47,6 +47,11 @@ uint32_t poet_samples_blocks(uint32_t classes, uint32_t slots,
                                 blocks_of_place(sample_bytes, erase_blocks);
 }
 
+/* Return what the record states: size and type. */
+static uint32_t kind(const struct poet_samples *s) {
+  return s->sample_bytes | (uint32_t)s->is_unsigned << 31;
+}
+
 static uint32_t record_block(const struct poet_samples *s, uint32_t sequence) {
   return POET_OWN_BLOCK + (sequence & 1) * s->erase_blocks;
 }
@@ -93,7 +98,7 @@ static POET_CHECKED int write_record(struct poet_samples *s, uint32_t epoch,
   struct poet_samples_record record = {.magic = POET_SAMPLES_MAGIC,
                                        .sequence = s->record.sequence + 1,
                                        .epoch = epoch,
-                                       .sample_bytes = s->sample_bytes,
+                                       .sample_bytes = kind(s),
                                        .classes = s->classes,
                                        .slots = s->slots,
                                        .reset = reset};
@@ -190,7 +195,7 @@ int poet_samples_open(struct poet_samples *s, bool is_new) {
   TRY(read_records(s));
   if (is_new || s->record.classes != s->classes ||
       s->record.slots != s->slots ||
-      s->record.sample_bytes != s->sample_bytes) {
+      s->record.sample_bytes != kind(s)) {
     return write_record(s, s->record.epoch + 1, s->record.reset);
   }
   for (uint32_t label = 0; label < s->classes; label++) {

@@ -12,6 +12,7 @@ struct poet_samples {
   struct poet *p; /* whose storage the samples lie on; NULL: they are in RAM */
   uint8_t *ram;   /* classes * slots samples; NULL: they lie on storage */
   uint32_t sample_bytes;
+  bool is_unsigned; /* values are uint8, not int8 */
   uint16_t classes;
   uint16_t slots;        /* samples of a class that a step can draw */
   uint32_t erase_blocks; /* blocks of an erase unit; 1: no erase is needed */

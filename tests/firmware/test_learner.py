@@ -187,6 +187,19 @@ def test_a_new_start_goes_on_whatever_the_package_begins_with(unit: int) -> None
     assert other.weights() == trace.replay(6)
 
 
+@pytest.mark.parametrize(("before", "after"), [("int8", "uint8"), ("uint8", "int8")])
+def test_samples_of_another_type_are_forgotten(before: str, after: str) -> None:
+    kind = Kind(raw=before)
+    learner = Learner(kind, device(kind, 1))
+    trace = taught(learner)
+    learner.learn(4)
+    learner.run()
+    learner.save()
+    other = Learner(Kind(raw=after), learner.device)
+    assert (other.state().samples, other.state().step) == (0, 4)
+    assert other.weights() == trace.replay(4)
+
+
 def test_the_store_lies_in_its_partition() -> None:
     kind = Kind()
     first, own = 24, blocks(kind, 8)

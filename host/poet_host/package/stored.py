@@ -177,7 +177,7 @@ class LearnerStore(CardDevice):
 
         unit = max(found, key=likely)
         newest = max(found[unit], key=lambda it: int(it["sequence"]), default=None)
-        shape = (made.sample_bytes, made.classes, made.slots)
+        shape = (_kind_of(made), made.classes, made.slots)
         if newest and (newest["sample_bytes"], newest["classes"], newest["slots"]) == shape:
             return newest, unit, first + 2 * unit
         raise BadInput(
@@ -270,7 +270,7 @@ def lay_out(place: Path | Device, packaged: Packaged) -> None:
     )
     record = _packed(
         "poet_samples_record", _start_of(model, identity), sequence=1, epoch=1,
-        sample_bytes=packaged.sample_bytes, classes=packaged.classes, slots=packaged.slots,
+        sample_bytes=_kind_of(packaged), classes=packaged.classes, slots=packaged.slots,
     )  # fmt: skip
     image = bytearray(blocks * BLOCK)
     for block, content in ((0, store), (end + 1, record)):
@@ -281,6 +281,11 @@ def lay_out(place: Path | Device, packaged: Packaged) -> None:
         place.write_bytes(image)
     with LearnerStore(place, packaged, writable=True) as made:
         made.put_weights(packaged.weights, 0)
+
+
+def _kind_of(packaged: Packaged) -> int:
+    """Return what the record of the samples states: their bytes, and whether they are unsigned."""
+    return packaged.sample_bytes | (packaged.raw.type == "uint8") << 31
 
 
 def _start_of(model: Model, identity: int) -> int:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from poet_host.plan.events import (
@@ -14,7 +15,7 @@ from poet_host.plan.events import (
     with_frees,
 )
 from poet_host.plan.placed_plan import PlacedPlan, realise
-from poet_host.plan.plan import plan_from_json
+from poet_host.plan.plan import Plan, Statement, plan_from_json, plan_of
 from poet_host.plan.problem import OBJECTIVES, CostGraph, CostNode, Objective, Problem
 from poet_host.plan.verify import verify
 from poet_host.solver.overlapped import with_processor_time
@@ -179,6 +180,45 @@ def test_where_nothing_that_stays_can_return_a_plan_lets_nothing_stay() -> None:
     graph = CostGraph("no return", nodes, may_leave_out=True)
     plan = solve(Problem(graph, 15), Settings(10.0, counted=True))
     assert (plan.status, plan.initial_offsets) == ("feasible", ())
+
+
+def test_the_bound_holds_for_all_cuts_that_were_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With streaming, 60 may be the least value. The search without it proves 88."""
+    costs = {"page_in_us": 1.0, "page_in_uj": 1.0, "page_out_us": 1.0, "page_out_uj": 1.0}
+    nodes = (
+        CostNode("w", (), 4, stored=True, stays=True, **costs),
+        CostNode("a", (0,), 4, 1.0, 100.0, **costs),
+    )
+    found = {  # value and bound, by whether operators stream and tensors stay
+        (False, False): (100.0, 90.0),
+        (True, False): (101.0, 61.0),
+        (False, True): (95.0, 88.0),
+    }
+
+    class Searches:
+        def __init__(self, problem: Problem, *_: object) -> None:
+            self.problem, self.results = problem, SimpleNamespace(best=None)
+
+        def run(self) -> Plan:
+            graph = self.problem.graph
+            value, bound = found[graph.name == "streams", bool(graph.starting)]
+            statements = (Statement("compute", "a"),)
+            plan = plan_of(
+                self.problem, "feasible", energy_uj=value, statements=statements,
+                stopped_by="time-limit",
+            )  # fmt: skip
+            return plan.with_bound(bound)
+
+    def with_streaming(problem: Problem, _: object) -> Problem:
+        return replace(problem, graph=replace(problem.graph, name="streams"))
+
+    module = "poet_host.solver.solve"
+    monkeypatch.setattr(f"{module}.Searches", Searches)
+    monkeypatch.setattr(f"{module}.may_stream", lambda *_: True)
+    monkeypatch.setattr(f"{module}.with_streaming", with_streaming)
+    posed = Problem(CostGraph("whole", nodes), 100, objective="added-energy")
+    plan = solve(replace(posed, streamable=object()), Settings(1.0))
+    assert (plan.value, plan.bound) == (95.0, 60.0)
 
 
 @pytest.mark.slow

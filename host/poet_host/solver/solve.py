@@ -13,6 +13,7 @@ from ..stream.streaming import with_streaming
 from ..work import counting
 from .phases import Searches
 from .policy import Phase, SearchPolicy, always, run_phases
+from .program import INFINITY
 from .search import SeedPlan
 from .settings import DEFAULT_SETTINGS, Method, Settings, Stopwatch
 from .staying import all_may_stay, most_saved, saves_much
@@ -64,6 +65,9 @@ class _Problems:
     clock: Stopwatch
     plan: Plan = field(init=False)  # the best one so far
     best: Candidate | None = None  # the same plan
+    # The problems that were searched, each with the plan and the bound of its search:
+    searched: list[tuple[Problem, Plan]] = field(default_factory=list)
+    other_bound: float = INFINITY  # of the searched problems other than that of the plan
 
     def run(self) -> Plan:
         self.plan = plan_of(self.problem, "unknown", method=self.method)
@@ -133,7 +137,11 @@ class _Problems:
         found = replace(found, problem=problem, solve_s=first.solve_s + found.solve_s)
         found = not_worse(found, first)
         bounds = [plan.bound for plan in (found, first) if plan.bound is not None]
-        return found.with_bound(max(bounds)) if bounds and found.value is not None else found
+        if not bounds or found.value is None:
+            return found
+        found = replace(found, status="feasible").with_bound(min(max(bounds), plain.other_bound))
+        is_over = found.stopped_by in ("proof", "gap") and not found.is_within(settings.gap)
+        return replace(found, stopped_by=first.stopped_by) if is_over else found
 
     def where_nothing_stays(self, limit_s: float) -> "_Problems":
         """Search within `limit_s`. The plan is of the problem where tensors may stay."""
@@ -156,8 +164,15 @@ class _Problems:
             commit_every=graph.commit_every if graph.commit_every > 1 else None,
         )  # fmt: skip
         saved = max(map(most_saved, (self.problem, problem)))
-        if plan.bound is not None and plan.statements and self.problem.deadline_us is None:
+        is_known = self.problem.deadline_us is None  # what stays may make a late plan possible
+        if plan.bound is not None and plan.statements and is_known:
             both.plan = both.plan.with_bound(max(0.0, plan.bound - saved))
+        chosen = plan.problem or plain
+        for other, found in both.searched:
+            if other is not chosen and not (is_known and found.status == "infeasible"):
+                other = replace(other, graph=with_staying_of(other.graph, graph))
+                least = (found.bound or 0.0) - most_saved(other) if is_known else 0.0
+                both.other_bound = min(both.other_bound, max(0.0, least))
         return both
 
     def search(
@@ -173,6 +188,7 @@ class _Problems:
         clock = Stopwatch(settings.time_limit_s)
         searches = Searches(costs, settings, self.method, self.seed_plans, clock, known, offered)
         plan = replace(searches.run(), method=self.method, solve_s=clock.elapsed_s)
+        self.searched.append((problem, plan))
         return plan, searches.results.best
 
 

@@ -46,6 +46,17 @@ def test_a_schedule_in_slices_trains_the_same_weights(limit: str) -> None:
     assert runs.same(run, expected)
 
 
+def test_without_storage_slices_store_weights_as_whole_operators_do() -> None:
+    found = set()
+    for limit in (None, "20ms"):
+        problem = poet.problem(runs.digits(), "mkr1000", ram="64KiB", storage=False, slice=limit)
+        plan = poet.solve(problem, method="keep-everything")
+        schedule = poet.encode(runs.digits(), plan, forward=False)
+        assert bool(schedule.meta["slice_us"]) == bool(limit)
+        found.add(schedule.model.crc)
+    assert len(found) == 1
+
+
 def test_slices_of_one_image_train_the_same_weights() -> None:
     """They are rows of several channels, and gradients of some channels by some others."""
     graph, found = runs.one_image(), []

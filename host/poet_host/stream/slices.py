@@ -24,7 +24,8 @@ def with_slices(problem: Problem, graph: Graph, limit_us: float) -> Problem:
 
     The nest is the fastest one whose cells take at most `limit_us` each; if there is none, the one
     with the shortest cells. It takes the place of mode 0 and of modes in place. An operator of
-    which no nest fits the RAM stays whole. `graph` is in the order of `in_pair_order`.
+    which no nest fits the RAM stays whole. With storage, `graph` is in the order of
+    `in_pair_order`.
     """
     assert problem.profile is not None
     prices = _Prices(problem.profile, load_board(problem.profile.board).estimate)

@@ -1,5 +1,6 @@
 """Folders of images and sounds, and what training draws from samples."""
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,35 @@ def test_changes_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(BadInput, match=message):
         fitted(Dataset(**{**vars(numbered(8, shape)), "augment": how}), shape)
+
+
+def labelled(*shape: int, classes: int = 0) -> tuple[Graph, np.ndarray]:
+    """Return a model of 8 x 8 pixels whose labels have a shape, and eight labels."""
+    b = Builder("places", (2, 1, 8, 8))
+    out = b.linear(b.flatten(b.data), math.prod(shape) * (classes or 1))
+    out = b.reshape(out, (2, *shape, *([classes] if classes else ())))
+    loss = b.softmax_xent(out) if classes else b.mse(out)
+    return training_graph(b.model(loss), Sgd(0.1)), np.zeros((8, *shape), np.int64)
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "move"),
+    [((8, 8), 3, True), ((4, 4), 3, True), ((8,), 3, True), ((1, 8, 8), 0, True),
+     ((8, 8), 0, True), ((1, 4, 4), 0, True), ((5,), 3, False), ((), 3, False), ((8,), 0, False)],
+)  # fmt: skip
+def test_samples_do_not_move_away_from_labels_of_their_positions(
+    shape: tuple[int, ...], classes: int, move: bool
+) -> None:
+    graph, y = labelled(*shape, classes=classes)
+    x = np.ones((8, 1, 8, 8), np.float32)
+    fit(Dataset("d", x, y, augment=augmentation_of("noise:1")), graph)
+    for how in ("flip", "crop:2", "shift:2"):
+        data = Dataset("d", x, y, augment=augmentation_of(how))
+        if move:
+            with pytest.raises(BadInput, match="positions"):
+                fit(data, graph)
+        else:
+            fit(data, graph)
 
 
 def test_balance_needs_classes_and_an_order_of_its_own() -> None:

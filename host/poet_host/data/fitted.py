@@ -57,11 +57,12 @@ def fit(dataset: Dataset, graph: Graph) -> FittedData:
     if dataset.x_test is not None and dataset.y_test is not None:
         test = fit_half(dataset, "_test", dataset.x_test, dataset.y_test, graph)
         arrays |= {"x_test": test[0], "y_test": test[1]}
-    _check_drawing(dataset, graph)
-    return FittedData(**(vars(dataset) | arrays | {"graph": graph}))
+    found = FittedData(**(vars(dataset) | arrays | {"graph": graph}))
+    _check_drawing(found, graph)
+    return found
 
 
-def _check_drawing(dataset: Dataset, graph: Graph) -> None:
+def _check_drawing(dataset: FittedData, graph: Graph) -> None:
     where, data, label = f"data {dataset.name}", graph[graph.data], graph[graph.label]
     if dataset.augment and graph.inputs:
         raise BadInput(
@@ -69,6 +70,14 @@ def _check_drawing(dataset: Dataset, graph: Graph) -> None:
         )
     if dataset.augment:
         dataset.augment.check(where, data.shape[1:], data.dtype)
+        labels = graph.targets or (Part(label.name, label.shape[1:], label.dtype),)
+        moves = dataset.augment.flip or dataset.augment.crop or dataset.augment.shift
+        is_own = dataset.y is dataset.x  # then the labels move, too
+        if moves and not is_own and any(_at_positions(it, data.shape[1:]) for it in labels):
+            raise BadInput(
+                f"{where}: labels belong to positions of the samples, which flip, crop and shift "
+                "would move without the labels: use --augment noise"
+            )
     if dataset.balance and (label.dtype != "int32" or len(label.shape) > 1 or graph.targets):
         raise BadInput(f"{where}: the samples have no classes to balance: omit --balance")
     if dataset.balance and not dataset.shuffle:
@@ -76,6 +85,14 @@ def _check_drawing(dataset: Dataset, graph: Graph) -> None:
             f"{where}: balanced classes need a new order in each epoch: omit --no-shuffle or "
             "--balance"
         )
+
+
+def _at_positions(label: Part, sample: tuple[int, ...]) -> bool:
+    """Return whether a label has a class or a value for each position of a sample."""
+    shape = label.shape
+    has_classes = len(shape) > 1 or {*shape} - {1} & {*sample}
+    is_alike = shape[-2:] == sample[-2:] or 1 < len(shape) == len(sample)
+    return bool(has_classes) if label.dtype == "int32" else is_alike
 
 
 def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> tuple[Array, Array]:

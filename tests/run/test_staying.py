@@ -73,17 +73,19 @@ def test_an_interrupted_training_commits_and_continues(card: Path) -> None:
     assert runs.same(again, runs.train(plan, steps=STEPS))
 
 
-def test_a_training_that_diverges_keeps_the_last_commit(card: Path) -> None:
+def test_a_training_that_diverges_keeps_the_last_commit_and_continues(card: Path) -> None:
     plan = schedule("digits", 3)
-    x = np.ones((40, 1, 8, 8), np.float32)
+    x, y = np.ones((40, 1, 8, 8), np.float32), np.arange(40) % 10
     x[16:20] = 3e38  # the batch of step 5
-    with pytest.raises(Diverged, match="step 5") as caught:
-        runs.train(plan, (x, np.arange(40) % 10), storage=card, steps=8, shuffle=False)
-    assert (committed(card), caught.value.run.last_step) == (3, 3)
-    assert "those of step 3" in str(caught.value)
-    x[16:20] = 1
-    wanted = runs.train(plan, (x, np.arange(40) % 10), steps=3, shuffle=False)
-    assert runs.same(caught.value.run, wanted)
+    with runs.board(plan, card) as board:
+        with pytest.raises(Diverged, match="step 5") as caught:
+            poet.train(plan, board, (x, y), steps=8, shuffle=False)
+        assert (committed(card), caught.value.run.last_step) == (3, 3)
+        assert "those of step 3" in str(caught.value)
+        x[16:20] = 1
+        again = poet.train(plan, board, (x, y), steps=8, shuffle=False, resume=True)
+    for run in (caught.value.run, again):
+        assert runs.same(run, runs.train(plan, (x, y), steps=run.last_step, shuffle=False))
 
 
 @pytest.mark.parametrize("model", MODELS)

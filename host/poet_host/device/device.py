@@ -239,6 +239,7 @@ class Device(Closing):
             return bool(self._fields("status", payload, {})["status"].running)
 
         payload = pack(message.request, values)
+        self._saved = range(step + 1)  # a step that fails may drop those before it
         reply = self.link.request_long(message.code, payload, ping.code, is_running, meanwhile)
         result = self._fields("step", reply, values)["result"]
         self._traced = range(trace_first, trace_first + trace_count)

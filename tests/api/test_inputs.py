@@ -85,6 +85,14 @@ def test_data_of_every_kind_is_the_same_data(data: Any) -> None:
     assert found.x_test is None
 
 
+@pytest.mark.parametrize("x", [X, TX, X.tolist()])
+def test_samples_may_be_their_own_labels(x: Any) -> None:
+    for data in ((x, x, x, x), {"x": x, "y": x}, Dataset("d", x, x, x, x)):
+        found = as_dataset(data)
+        assert found.y is found.x
+        assert found.y_test is found.x_test
+
+
 def test_data_may_hold_samples_out() -> None:
     for data in ((X, Y, TX[:3], Y[:3]), {"x": X, "y": Y, "x_test": X[:3], "y_test": TY[:3]}):
         found = as_dataset(data)

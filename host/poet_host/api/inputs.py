@@ -48,6 +48,7 @@ R = TypeVar("R")
 _SORTED = "SequentialSampler"  # sampler class of a DataLoader that does not shuffle
 _MOST_BYTES = 2**31  # of what has no length, so that endless data ends in a message
 _ARRAY_BYTES = 128  # of an array's own fields
+_HALVES = {"y": "x", "y_test": "x_test"}  # the samples of labels
 _GIVES = {
     "Graph": "a Graph, as poet.load returns",
     "CostGraph": "a CostGraph",
@@ -133,8 +134,7 @@ def as_dataset(data: Data, graph: Graph | None = None, labels: bool = True) -> D
         )
     given = _halves(data, graph)
     if not needed:
-        halves = {"y": "x", "y_test": "x_test"}.items()
-        given = {y: no_labels(given[x]) for y, x in halves if x in given} | given
+        given = {y: no_labels(given[x]) for y, x in _HALVES.items() if x in given} | given
     return Dataset("data", **given)
 
 
@@ -182,7 +182,9 @@ def _halves(given: Mapping[str, Any], graph: Graph | None) -> dict[str, Any]:
     }
     if "x" not in arrays or given.get("y", arrays) is None:
         raise BadInput("data: x or y is None: pass an array for each of them")
-    return arrays
+    # An autoencoder's labels are the samples, however these are changed later
+    same = {y: x for y, x in _HALVES.items() if x in arrays and given.get(y) is given[x]}
+    return arrays | {y: arrays[x] for y, x in same.items() if not parts_of(graph, y)}
 
 
 def _read(data: Any, graph: Graph | None) -> Dataset:

@@ -89,6 +89,9 @@ def test_best_weights_of_another_run_are_not_those_of_this_run(card: Path, tmp_p
     runs.train(made, few(), storage=card, steps=5)
     runs.train(made, few(), storage=card, epochs=3, resume=True, best_weights=best)
     assert poet.step_of_weights(best) in (6, 9)
+    with pytest.raises(poet.BadInput, match="delete"):
+        runs.train(made, few(), steps=2, best_weights=best, weights=str(best))
+    assert best.exists()
     runs.train(made, few(), steps=2, best_weights=best)
     assert not best.exists()
 

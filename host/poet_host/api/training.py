@@ -1,5 +1,6 @@
 """Train and evaluate on a board, and write cards for boards that train without a host."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from ..data.facts import DataFacts
 from ..data.fitted import FittedData, adapted
 from ..device.device import Progress
 from ..errors import BadInput
+from ..files import target
 from ..graph.weights import Weights
 from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
 from ..run.predict import Prediction, predict as predict_on
@@ -104,6 +106,12 @@ def train(
         best=None if best_weights is None else Path(best_weights),
         continues=resume or first_step > 0,
     )
+    given = Path(weights) if isinstance(weights, str | os.PathLike) else None
+    if given and files.best and not files.continues and target(given) == target(files.best):
+        raise BadInput(
+            f"{given}: a new training deletes its `best_weights` first, but `weights` names the "
+            "same file: name another file for `best_weights`"
+        )
     with training_session(
         task, connection, files, erase_card=erase_card, commit_every=commit_every, patience=by,
         before_moving=before_moving,

@@ -27,6 +27,11 @@ def test_a_file_that_is_not_a_device(train: Any, tmp_path: Path) -> None:
     assert train(port=str(path)).code == NO_DEVICE
 
 
+@pytest.mark.parametrize("port", ["native", "sim:mkr1000:usb"])
+def test_boards_asks_no_board_that_runs_here(poet_host: Any, port: str) -> None:
+    poet_host("boards", "--port", port).fails(BAD, f"doctor --port {port}")
+
+
 def test_an_unknown_simulated_board(train: Any) -> None:
     train(port="sim:toaster").fails(BAD, "toaster")
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from .. import api
+from ..errors import BadInput
 from . import completion
 from .console import Answer, say, show_table
 from .declared import option, takes
@@ -25,6 +26,11 @@ def boards(
     --port, -p PORT  Query this port in addition to the ports with known USB ids. [default: ports
         with known USB ids]
     """
+    if port is not None and api.runs_here(port):
+        raise BadInput(
+            f"the board {port} runs on this computer only during a command: check it with "
+            f"`poet-host doctor --port {port}`"
+        )
     ports = api.ports(port)
     known = [api.load_board(name) for name in api.board_names()]
     rows = [

@@ -40,6 +40,11 @@ def test_only_operators_that_hardly_fit_may_stream_later() -> None:
     assert not streams_later(ram=24_576)
     assert not streams_later(ram=16_384, streaming=False)
     assert not streams_later(ram=16_384, storage=False)
+    without_card = poet.estimate_profile(BOARD).without_card()
+    small = poet.problem(graph, without_card, ram=LARGEST_BYTES - 4)
+    assert small.streaming is small.streamable is None
+    with pytest.raises(poet.BadInput, match="cannot stream"):
+        poet.problem(graph, without_card, streaming=True)
     streams = poet.problem(graph, BOARD, ram=LARGEST_BYTES - 4)
     assert streams.streaming is not None
     assert not may_stream(streams, DEFAULT_POLICY)

@@ -123,7 +123,7 @@ def problem(
         graph = in_pair_order(graph)
     costs = costs_of(graph, known, storage=storage, commit_every=commit_every)
     wanted = problem_of(costs, ram, deadline, known, objective)
-    can_stream = isinstance(graph, Graph) and storage
+    can_stream = isinstance(graph, Graph) and costs.storage
     if streaming and not can_stream:
         raise BadInput(
             f"the operators of {graph.name} cannot stream: this needs a board with storage, and a "

@@ -49,7 +49,8 @@ def test_a_schedule_in_slices_trains_the_same_weights(limit: str) -> None:
 def test_without_storage_slices_store_weights_as_whole_operators_do() -> None:
     found = set()
     for limit in (None, "20ms"):
-        problem = poet.problem(runs.digits(), "mkr1000", ram="64KiB", storage=False, slice=limit)
+        costs = poet.estimate_profile("mkr1000").without_card()
+        problem = poet.problem(runs.digits(), costs, ram="64KiB", slice=limit)
         plan = poet.solve(problem, method="keep-everything")
         schedule = poet.encode(runs.digits(), plan, forward=False)
         assert bool(schedule.meta["slice_us"]) == bool(limit)

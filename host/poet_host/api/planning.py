@@ -119,7 +119,7 @@ def problem(
     slice_us = slice_us_of(slice)
     if slice_us and not isinstance(graph, Graph):
         raise BadInput(f"the operators of the cost graph {graph.name} have no slices: omit `slice`")
-    if slice_us and storage and isinstance(graph, Graph):
+    if slice_us and isinstance(graph, Graph) and storage and known and known.storage:
         graph = in_pair_order(graph)
     costs = costs_of(graph, known, storage=storage, commit_every=commit_every)
     wanted = problem_of(costs, ram, deadline, known, objective)

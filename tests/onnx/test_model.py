@@ -67,6 +67,28 @@ def test_a_batch_that_the_file_merges_cannot_change() -> None:
         imported(model(nodes[:2], (1, 2, 3), {"gain": random(3), **shapes}, output="r"))
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "refused"),
+    [
+        ([-1, 3], [1, -1, 3], r"\(8, 3\) to \(1, -1, 3\)"),
+        ([2, -1], [-1, 2, 3], r"\(4, 2, 3\) to \(2, -1\)"),
+    ],
+)
+def test_samples_that_a_reshape_would_mix_are_refused(
+    first: list[int], second: list[int], refused: str
+) -> None:
+    make = helper.make_node
+    nodes = [
+        make("Mul", ["x", "gain"], ["s"]), make("Reshape", ["s", "first"], ["a"]),
+        make("Reshape", ["a", "second"], ["b"]), make("Reshape", ["b", "last"], ["y"]),
+    ]  # fmt: skip
+    shapes = {"first": np.array(first), "second": np.array(second), "last": np.array([-1, 2, 3])}
+    data = model(nodes, (1, 2, 3), {"gain": random(3), **shapes})
+    assert imported(data).batch == 1
+    with pytest.raises(BadInput, match=refused):
+        imported(data, batch=4)
+
+
 def test_a_free_sequence_length_must_be_given() -> None:
     data = one_node("MatMul", ("n", "length", 4), {"w": random(4, 3)})
     with pytest.raises(BadInput, match=r"x .*--sequence-length"):

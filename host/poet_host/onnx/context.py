@@ -89,11 +89,17 @@ class Context:
     """The state of the import of one ONNX model."""
 
     def __init__(
-        self, model: OnnxModel, builder: Builder, inputs: Sequence[Tensor], file_batch: int
+        self,
+        model: OnnxModel,
+        builder: Builder,
+        inputs: Sequence[Tensor],
+        file_batch: int,
+        file_shapes: dict[str, Shape],
     ) -> None:
         self.model = model
         self.builder = builder
         self.file_batch = file_batch  # the batch size for which the file was exported
+        self.file_shapes = file_shapes  # of tensors, with another batch size than that of the graph
         self.values: dict[str, Value] = {  # by names in the file
             name: Constant(value, Source((name,), value.shape))
             for name, value in model.constants.items()

@@ -78,6 +78,7 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     file_batch = before if isinstance(before, int) else batch
     model.set_shapes([(file_batch, *shape[1:]) for shape in shapes])  # as reshapes in the file
     dropped = {name: _drop_activation(model, name, loss) for name, loss in losses.items()}
+    file_shapes = model.shapes if file_batch != batch else {}
     model.set_shapes(shapes)
     model.nodes = needed_for(model.outputs.values(), model.nodes)
     taken = {*RESERVED, "y"}
@@ -91,7 +92,7 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     else:
         builder = Builder(name, (batch, sum(prod(part.shape) for part in parts)))
         inputs = builder.take_inputs(parts)
-    context = Context(model, builder, inputs, file_batch)
+    context = Context(model, builder, inputs, file_batch, file_shapes)
     compared: dict[str, tuple[Tensor, Loss, float]] = {}
     outputs = Walk(context, RULES).run()
     model.kept = frozenset(context.derived & context.computed.keys())

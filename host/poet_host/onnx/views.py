@@ -12,6 +12,7 @@ import numpy as np
 
 from ..graph.builder import Tensor
 from ..graph.operators_tensor import axis_of
+from ..graph.rules import Shape
 from .advice import advice
 from .context import Deferred, Unsupported, Value
 from .gates import TO_PYTORCH as RECURRENT
@@ -63,12 +64,21 @@ def _reshape(node: ImportedNode) -> Tensor:
         wanted = node.context.with_batch(x.shape, wanted)
     known = prod(size for size in wanted if size != -1)
     shape = tuple(prod(x.shape) // known if size == -1 else size for size in wanted)
-    if prod(shape) != prod(x.shape):
+    if prod(shape) != prod(x.shape) or _mixes_samples(node, x.shape, shape):
         raise Unsupported(
             f"the node cannot reshape {x.shape} to {tuple(wanted)}: export the model with a "
             "dynamic axis for the batch, or use the batch size of the export"
         )
     return Tensor(x.name, shape)
+
+
+def _mixes_samples(node: ImportedNode, before: Shape, after: Shape) -> bool:
+    """Return True if samples leave the first axis, which they do not with the file's batch size."""
+    of_file = node.context.file_shapes
+    x, y = (of_file.get(name) for name in (node.onnx.inputs[0], node.onnx.outputs[0]))
+    if not x or not y or x[0] == before[0] or y[0] % node.context.file_batch:
+        return False
+    return y[1:] != after[1:]
 
 
 def _squeeze(node: ImportedNode) -> Deferred:

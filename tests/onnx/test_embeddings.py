@@ -134,8 +134,7 @@ def test_options_that_change_the_training_are_refused(option: dict[str, Any]) ->
 @pytest.mark.parametrize(
     "layer",
     [
-        nn.BatchNorm1d(2, momentum=None), nn.Softplus(3, threshold=1),
-        nn.AvgPool2d(2, divisor_override=3), nn.LSTM(4, 3, proj_size=2),
+        nn.BatchNorm1d(2, momentum=None), nn.LSTM(4, 3, proj_size=2),
         nn.InstanceNorm1d(4, track_running_stats=True),
     ],
 )  # fmt: skip
@@ -143,3 +142,28 @@ def test_options_that_no_file_states_are_refused(layer: nn.Module) -> None:
     net = nn.Sequential(nn.Linear(4, 4), layer)
     with pytest.raises(poet.BadInput, match=f"{type(layer).__name__} 1 has .*without this option"):
         poet.load(net, torch.zeros(2, 4))
+
+
+class Calling(nn.Module):
+    def __init__(self, function: Any, **options: Any) -> None:
+        super().__init__()
+        self.conv, self.function, self.options = nn.Conv2d(1, 1, 1), function, options
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.function(self.conv(x), **self.options)
+        return y
+
+
+@pytest.mark.parametrize(
+    ("net", "option"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 1, 1), nn.Softplus(3, threshold=1)), "softplus .*threshold=1"),
+        (nn.Sequential(nn.Conv2d(1, 1, 1), nn.AvgPool2d(2, divisor_override=3)), "override=3"),
+        (Calling(nn.functional.softplus, threshold=1), "softplus with threshold=1"),
+        (Calling(nn.functional.avg_pool2d, kernel_size=2, divisor_override=3), "avg_pool2d with"),
+    ],
+)
+def test_options_of_functions_that_no_file_states_are_refused(net: nn.Module, option: str) -> None:
+    with pytest.raises(poet.BadInput, match=f"calls .*{option}.*without this option"):
+        poet.load(net, torch.zeros(2, 1, 4, 4), loss="mse")
+    poet.load(Calling(nn.functional.avg_pool2d, kernel_size=2), torch.zeros(2, 1, 4, 4), loss="mse")

@@ -85,8 +85,6 @@ def _check_modules(module: Any, where: str) -> None:
 
     left_out: tuple[tuple[type[Any], str, Callable[[Any], bool]], ...] = (
         (nn.modules.batchnorm._BatchNorm, "momentum=None", lambda it: it.momentum is None),
-        (nn.AvgPool2d, "divisor_override", lambda it: it.divisor_override is not None),
-        (nn.Softplus, "a threshold below 20", lambda it: it.threshold < 20),
         (nn.LSTM, "proj_size", lambda it: it.proj_size > 0),
         (
             nn.modules.instancenorm._InstanceNorm,

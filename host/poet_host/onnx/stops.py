@@ -1,13 +1,17 @@
 """Refuse PyTorch modules that stop or change gradients, or change their own tensors in `forward`.
 
-An ONNX file does not state any of this.
+An ONNX file does not state any of this, nor some options of functions.
 """
 
 from collections.abc import Iterator, Set
 from functools import partial
+from math import inf
 from typing import Any
 
 from ..errors import BadInput
+
+# For functions, an option that exporters leave out if it is below a limit: place, name and limit.
+_LEFT_OUT = {"avg_pool2d": (6, "divisor_override", inf), "softplus": (2, "threshold", 20)}
 
 
 def check_stops(
@@ -28,7 +32,13 @@ def check_stops(
     for parameter in copied.parameters():
         if id(parameter) not in kept:
             parameter.requires_grad_(False)
-    stop = _stop(copied, given)
+    left_out = set[str]()
+    stop = _stop(copied, given, left_out)
+    if left_out:
+        raise BadInput(
+            f"{where}: `forward` calls {min(left_out)}, which an ONNX file does not state: call it "
+            "without this option"
+        )
     if changed := next(_changed(module, copied, read), None):
         raise BadInput(
             f"{where}: `forward` changes {changed}, which stays the same on boards: do not change "
@@ -71,8 +81,19 @@ def _changed(module: Any, copied: Any, read: Set[str]) -> Iterator[str]:
             yield name
 
 
-def _stop(module: Any, given: Any) -> str:
-    """Run the module, and return how it stops or changes gradients, or an empty text."""
+def _option(name: str, args: Any, kwargs: Any) -> Iterator[str]:
+    """Yield the option of a call that no ONNX file states, if it has an effect."""
+    place, option, limit = _LEFT_OUT.get(name, (0, "", -inf))
+    value = kwargs.get(option, (*args, *[None] * 7)[place]) if option else None
+    if value is not None and value < limit:
+        yield f"{name} with {option}={value}"
+
+
+def _stop(module: Any, given: Any, left_out: set[str]) -> str:
+    """Run the module, and return how it stops or changes gradients, or an empty text.
+
+    Add options of its calls that no ONNX file states to `left_out`.
+    """
     import torch
     from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -95,10 +116,11 @@ def _stop(module: Any, given: Any) -> str:
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             call = partial(function, *args, **(kwargs or {}))
+            name = getattr(function, "__name__", "")
+            left_out.update(_option(name, args, kwargs or {}))
             given = tree_leaves((args, kwargs))
             if not any(isinstance(it, tensor) and it.requires_grad for it in given):
                 return call()
-            name = getattr(function, "__name__", "")
             if name in ("numpy", "__array__", "__deepcopy__"):
                 return function(args[0].detach(), *args[1:], **(kwargs or {}))
             if name == "register_hook":

@@ -316,6 +316,26 @@ def test_a_wrong_option_is_refused_without_another_export(
     assert len(calls) == exports
 
 
+class Counting(nn.Module):
+    """Computes with the number of samples, which the older exporter writes as a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.fc(x.reshape(-1, 3)).view(len(x), -1, 3)
+        rows = rows - rows.mean(1, keepdim=True) + torch.ones(len(x), 1, 1) / len(x)
+        return rows.reshape(-1, 3).view(-1, 6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_number_of_samples_is_that_of_the_batch(count: int) -> None:
+    module, x = Counting(), torch.randn(4, 6)
+    graph = loaded(module, x[:count], batch=4, loss="mse")
+    assert np.allclose(answers(graph, x).reshape(4, 6), module(x).detach(), atol=1e-5)
+
+
 # What a module does while it is exported.
 
 

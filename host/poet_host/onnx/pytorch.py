@@ -54,7 +54,7 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
     check_options(options, where)
     _check_modules(module, where)
     several = tuple(example) if isinstance(example, tuple | list) else (example,)
-    given = tuple(_input(it, where) for it in several)
+    given = tuple(_samples(_input(it, where), options.batch) for it in several)
     refusals: list[Untrainable] = []
     failures: list[_NotExported] = []
     for export in (_by_older_exporter, _by_newer_exporter):
@@ -125,6 +125,15 @@ def _input(given: Any, where: str) -> Any:
             "batch: pass a batch of samples, such as example[None]"
         )
     return given
+
+
+def _samples(given: Any, batch: int | None) -> Any:
+    """Return `batch` samples, as the exporter can write len(x) of `forward` as a number."""
+    import torch
+
+    if batch in (None, 1, len(given)) or not len(given):  # one sample has no batch statistics
+        return given
+    return given[torch.arange(batch) % len(given)]
 
 
 def _exported(

@@ -11,7 +11,7 @@ import poet_host as poet
 import pytest
 import torch
 from poet_host.graph.graph import Graph
-from poet_host.graph.weights import start_values
+from poet_host.graph.weights import start_values, to_named
 from poet_host.reference.inference import logits
 from support.onnx_architectures import Between, Language, Normalised, Repeated, VisionTransformer
 from support.onnx_judge import imported
@@ -314,6 +314,25 @@ def test_a_wrong_option_is_refused_without_another_export(
     with pytest.raises(poet.BadInput):
         loaded(nn.Linear(6, 3), **option)
     assert len(calls) == exports
+
+
+class Named(nn.Module):
+    """Has parameters with the names of inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data, self.scale = nn.Parameter(torch.ones(6)), nn.Parameter(torch.ones(6))
+
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        return x * self.data * (self.scale if scale is None else self.scale * scale)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_parameters_with_names_of_inputs_keep_them(count: int) -> None:
+    graph = poet.load(Named(), (X,) * count, loss="mse")
+    assert isinstance(graph, Graph)
+    assert set(to_named(graph, start_values(graph, 0), constants=False)) == {"data", "scale"}
+    assert not graph.made_up
 
 
 class Counting(nn.Module):

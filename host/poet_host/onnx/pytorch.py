@@ -16,7 +16,7 @@ from ..graph.onnx_file import onnx_package, parse
 from ..graph.training_options import DEFAULTS, TrainingOptions
 from .importer import check_options, import_model, training_of
 from .model import OnnxModel
-from .names import PADDED
+from .names import PADDED, free_name
 from .silence import silence
 from .stops import check_stops, tensors_of
 from .walk import Untrainable
@@ -142,8 +142,10 @@ def _exported(
     """Return the exported module. Its weights and running statistics are those of the module."""
     try:
         with _isolated():
-            data = export(_copied(module), given, _input_names(module, len(given)))
             values = {name: tensor.detach().cpu().numpy() for name, tensor in tensors_of(module)}
+            taken = {*values}  # an exporter renames a tensor that has the name of an input
+            names = [free_name(name, taken) for name in _input_names(module, len(given))]
+            data = export(_copied(module), given, names)
             weights = dict(module.named_parameters(remove_duplicate=False))
     except Exception as error:  # the module itself runs here, and can raise any error
         raise _NotExported(

@@ -65,6 +65,17 @@ def test_a_softplus_that_pytorch_protects_from_an_overflow(threshold: float) -> 
         assert "clip_grad" in {node.op for node in same_as_runtime(data)}
 
 
+def test_a_limit_that_only_large_numbers_reach_is_not_left_out() -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "g"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "scaled"], ["twice"]),
+        helper.make_node("Greater", ["twice", "limit"], ["large"]),
+        helper.make_node("Where", ["large", "limit", "twice"], ["y"]),
+    ]
+    data = model(nodes, IMAGE, {"g": random(4, 1, 1), "limit": np.float32(150)})
+    same_as_runtime(data, 1000 * random(*IMAGE))
+
+
 def test_neutral_numbers_that_are_trained_stay_parameters() -> None:
     class Module(nn.Module):
         def __init__(self) -> None:

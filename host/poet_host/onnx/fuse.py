@@ -20,7 +20,8 @@ from .model import OnnxNode
 Constants = Mapping[str, Array]
 
 _SAMPLES = np.linspace(-4, 4, 33)
-_WIDE = np.linspace(-60, 60, 481)
+_LARGE = np.logspace(2, 30, 57)
+_WIDE = np.concatenate([-_LARGE, np.linspace(-60, 60, 481), _LARGE])
 _MAX_NODES = 20  # of a cone
 _CURVES = {"Erf", "Erfc", "Tanh"}  # every gelu contains one of these operators
 _NUMPY: dict[str, Callable[..., Array]] = {

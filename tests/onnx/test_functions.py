@@ -76,6 +76,21 @@ def test_a_limit_that_only_large_numbers_reach_is_not_left_out() -> None:
     same_as_runtime(data, 1000 * random(*IMAGE))
 
 
+@pytest.mark.parametrize("scaled", ["s", "z"])  # before and after x
+def test_a_norm_of_scaled_rows(scaled: str) -> None:
+    make = helper.make_node
+    nodes = [
+        make("Mul", ["x", "g"], [scaled]), make("ReduceMean", [scaled], ["mean"], axes=[-1]),
+        make("Sub", [scaled, "mean"], ["d"]), make("Mul", ["d", "d"], ["squares"]),
+        make("ReduceMean", ["squares"], ["variance"], axes=[-1]),
+        make("Add", ["variance", "eps"], ["more"]), make("Sqrt", ["more"], ["root"]),
+        make("Div", ["d", "root"], ["y"]),
+    ]  # fmt: skip
+    constants = {"g": random(8, 1) + 3, "eps": np.float32(1e-8)}
+    graph = same_as_runtime(model(nodes, IMAGE, constants), 1e-4 * random(*IMAGE))
+    assert "layernorm" in {node.op for node in graph}
+
+
 def test_neutral_numbers_that_are_trained_stay_parameters() -> None:
     class Module(nn.Module):
         def __init__(self) -> None:

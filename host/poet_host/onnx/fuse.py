@@ -234,7 +234,8 @@ def _normed(
     vectors = [name for name, value in known.items() if value.size > 1 and value.ndim]
     small = [float(v.reshape(-1)[0]) for v in known.values() if v.size == 1 and 0 < v.max() < 0.1]
     sizes = {known[name].shape[-1] for name in vectors} or {8}
-    if len(sizes) > 1 or len(vectors) > 2 or not small:
+    is_along_last = all(known[name].size == known[name].shape[-1] for name in vectors)
+    if len(sizes) > 1 or len(vectors) > 2 or not small or not is_along_last:
         return None
     x = np.random.default_rng(0).standard_normal((3, sizes.pop())) * 0.05
     answer = _evaluated(source, x, output, nodes, constants)

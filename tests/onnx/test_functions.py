@@ -77,18 +77,22 @@ def test_a_limit_that_only_large_numbers_reach_is_not_left_out() -> None:
 
 
 @pytest.mark.parametrize("scaled", ["s", "z"])  # before and after x
-def test_a_norm_of_scaled_rows(scaled: str) -> None:
+@pytest.mark.parametrize("is_outside", [False, True])
+def test_a_norm_of_scaled_rows(scaled: str, is_outside: bool) -> None:
+    """An epsilon may be added to the variance or to its root."""
     make = helper.make_node
     nodes = [
         make("Mul", ["x", "g"], [scaled]), make("ReduceMean", [scaled], ["mean"], axes=[-1]),
         make("Sub", [scaled, "mean"], ["d"]), make("Mul", ["d", "d"], ["squares"]),
         make("ReduceMean", ["squares"], ["variance"], axes=[-1]),
-        make("Add", ["variance", "eps"], ["more"]), make("Sqrt", ["more"], ["root"]),
-        make("Div", ["d", "root"], ["y"]),
     ]  # fmt: skip
+    last = ("variance", "root") if is_outside else ("more", "variance")
+    add, root = make("Add", [last[1], "eps"], ["more"]), make("Sqrt", [last[0]], ["root"])
+    nodes += [root, add] if is_outside else [add, root]
+    nodes += [make("Div", ["d", "more" if is_outside else "root"], ["y"])]
     constants = {"g": random(8, 1) + 3, "eps": np.float32(1e-8)}
     graph = same_as_runtime(model(nodes, IMAGE, constants), 1e-4 * random(*IMAGE))
-    assert "layernorm" in {node.op for node in graph}
+    assert ("layernorm" in {node.op for node in graph}) != is_outside
 
 
 def test_neutral_numbers_that_are_trained_stay_parameters() -> None:

@@ -237,9 +237,10 @@ def _normed(
     is_along_last = all(known[name].size == known[name].shape[-1] for name in vectors)
     if len(sizes) > 1 or len(vectors) > 2 or not small or not is_along_last:
         return None
-    x = np.random.default_rng(0).standard_normal((3, sizes.pop())) * 0.05
-    answer = _evaluated(source, x, output, nodes, constants)
+    noise = np.random.default_rng(0).standard_normal((3, sizes.pop()))
     for epsilon in small:
+        x = noise * sqrt(epsilon)  # so that it matters where epsilon is added
+        answer = _evaluated(source, x, output, nodes, constants)
         whole = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
         for weight, bias in permutations((*vectors, "", "")[:2]):  # "" is a missing one
             expected = whole * (known[weight] if weight else 1) + (known[bias] if bias else 0)

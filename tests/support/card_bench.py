@@ -15,6 +15,7 @@ from poet_host.firmware_build.compile import declarations
 from poet_host.resources import resource
 from poet_host.sim.chip_library import SOURCES
 from poet_host.sim.chipfile import load_card
+from support.c_objects import object_of
 from support.sd_card import BLOCK, CardModel
 from support.usb_layer import FLAGS, SANITIZE
 
@@ -29,14 +30,16 @@ IMAGE_BYTES = 512 * 1024
 def compile_bench(target: Path, *flags: str, fuzz: bool, common: Path = COMMON) -> None:
     """Compile driver, bench and card, as a library or as the fuzzer."""
     firmware = resource("firmware")
-    mine = ["bench.c", "driver.c", *(["fuzz.c"] if fuzz else [])]
+    mine = ["bench.c", *(["fuzz.c"] if fuzz else [])]
     sources = [HERE / name for name in mine] + [SOURCES / name for name in MODEL]
     sources += [firmware / "src" / name for name in RUNTIME]
     folders = (common, firmware / "include", firmware / "src", SOURCES)
     # The card's warnings are those of chip_library.
     command = ["cc", *FLAGS, "-Wno-conversion", "-Wno-shadow", *flags]
-    command += [*(f"-I{folder}" for folder in folders), *map(str, sources)]
-    command += ["-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections", "-o", str(target)]
+    command += ["-ffunction-sections", "-fdata-sections", *(f"-I{folder}" for folder in folders)]
+    # The source driver.c includes those of `common`.
+    inputs = [HERE / "driver.c", *(object_of(source, *command) for source in sources)]
+    command += [*map(str, inputs), "-Wl,--gc-sections", "-o", str(target)]
     subprocess.run(command, check=True)
 
 

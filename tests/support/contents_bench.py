@@ -3,21 +3,18 @@
 python -m support.contents_bench SEED -SECONDS     (make fuzz-contents)
 """
 
-import atexit
-import hashlib
-import shutil
 import struct
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 from poet_host.card.job import make_job
 from poet_host.firmware_build.recipe import c_files
 from poet_host.resources import resource
 from support import toy, toy_job
+from support.c_objects import object_of
 from support.card_image import DATA_BLOCK
 from support.memory_board import PARTITION, card
 from support.toy_boards import trained
@@ -44,22 +41,6 @@ def write_card(path: Path, kind: str, steps: int) -> None:
     board.storage.write_to(path)
 
 
-@cache
-def _objects() -> Path:
-    """A folder with the object files of this process."""
-    folder = Path(tempfile.mkdtemp(prefix="poet-contents-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def _object(source: Path, *command: str) -> Path:
-    """Compile a source, if its content is new: firmwares may differ in one, not in headers."""
-    made = _objects() / f"{source.stem}-{hashlib.sha256(source.read_bytes()).hexdigest()}.o"
-    if not made.exists():
-        subprocess.run([*command, "-c", str(source), "-o", str(made)], check=True)
-    return made
-
-
 def compile_fuzzer(
     folder: Path, firmware: Path | None = None, flags: Sequence[str] = SANITIZE
 ) -> tuple[Path, list[Path]]:
@@ -71,9 +52,9 @@ def compile_fuzzer(
     program = folder / "fuzz"
     command = ["cc", *FLAGS, "-ffp-contract=off", *flags, "-DPOET_POISON"]
     command += [f"-I{firmware / 'include'}", f"-I{firmware / 'src'}", f"-I{HERE}"]
-    sources = c_files(firmware / "src") + c_files(firmware / "kernels")
-    inputs = [HERE.parent / "board.c", HERE / "change.c", HERE / "fuzz.c"]
-    inputs += [_object(source, *command) for source in sources]
+    sources = [HERE.parent / "board.c", HERE / "change.c", HERE / "fuzz.c"]
+    sources += c_files(firmware / "src") + c_files(firmware / "kernels")
+    inputs = [object_of(source, *command) for source in sources]
     subprocess.run([*command, *map(str, inputs), "-o", program, "-lm"], check=True)
     return program, images
 

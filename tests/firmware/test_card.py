@@ -231,7 +231,7 @@ def test_a_lost_card_has_no_allocation_unit(bench: Maker) -> None:
 
 @pytest.mark.slow
 def test_no_disturbance_of_the_wire_goes_unnoticed(tmp_path: Path) -> None:
-    """20 seconds with new rounds each day, sanitizers on; `make fuzz-card` goes on for longer."""
+    """6,000 rounds, new ones each day, sanitizers on; `make fuzz-card` goes on for longer."""
     program = tmp_path / "fuzz"
     compile_bench(program, *SANITIZE, fuzz=True)
     finds_nothing_today(program)

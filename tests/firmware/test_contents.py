@@ -122,7 +122,7 @@ def test_a_cut_that_changes_in_a_step_ends_the_step(parts: int) -> None:
 
 @pytest.mark.slow
 def test_no_content_of_a_card_harms_the_board_or_other_partitions(tmp_path: Path) -> None:
-    """20 seconds with new rounds each day, sanitizers on; `make fuzz-contents` goes on."""
+    """6,000 rounds, new ones each day, sanitizers on; `make fuzz-contents` goes on."""
     program, images = compile_fuzzer(tmp_path)
     finds_nothing_today(program, *images)
 

@@ -8,7 +8,9 @@ library reaches them only through `struct poet_port`.
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from poet_host.firmware_build.recipe import c_files
@@ -106,13 +108,22 @@ def layer(path: str) -> int:
     return ORDER.index(path)
 
 
-def symbols(source: Path, folder: Path) -> tuple[set[str], set[str]]:
-    """The names that a C file defines for others, and those that it uses of others."""
-    built = folder / f"{source.parent.name}-{source.stem}.o"
-    firmware = next(it for it in source.parents if (it / "include").is_dir())
-    include = [f"-I{firmware / path}" for path in ("include", "src")]
-    subprocess.run(["cc", "-std=c11", *include, "-c", source, "-o", built], check=True)
-    listed = subprocess.run(["nm", "-g", "-P", built], check=True, capture_output=True, text=True)
+@cache
+def symbols(path: str, text: str) -> tuple[set[str], set[str]]:
+    """The names that a C file defines for others, and those that it uses of others.
+
+    Compiled once for each text: libraries may differ in C files, not in headers.
+    """
+    firmware = resource("firmware")
+    include = [f"-I{firmware / it}" for it in ("include", "src")]
+    with TemporaryDirectory() as folder:
+        built = Path(folder) / "built.o"
+        command = ["cc", "-std=c11", *include, "-xc", "-c", "-", "-o", built]
+        here = (firmware / path).parent  # where it looks for headers first
+        subprocess.run(command, input=text, text=True, check=True, cwd=here)
+        listed = subprocess.run(
+            ["nm", "-g", "-P", built], check=True, capture_output=True, text=True
+        )
     defined: set[str] = set()
     used: set[str] = set()
     for line in listed.stdout.splitlines():
@@ -121,10 +132,11 @@ def symbols(source: Path, folder: Path) -> tuple[set[str], set[str]]:
     return defined, used
 
 
-def upward_uses(firmware: Path, folder: Path) -> list[str]:
+def upward_uses(firmware: Path) -> list[str]:
     """Each use of a symbol that is not defined in an earlier layer, as text."""
     sources = [path for room in ("kernels", "src") for path in c_files(firmware / room)]
-    found = {path.relative_to(firmware).as_posix(): symbols(path, folder) for path in sources}
+    paths = {path.relative_to(firmware).as_posix(): path for path in sources}
+    found = {name: symbols(name, path.read_text("utf-8")) for name, path in paths.items()}
     home = {name: path for path, (defined, _) in found.items() for name in defined}
     return [
         f"{path} uses {name} of {home[name]}"
@@ -167,8 +179,8 @@ def broken(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_file_uses_only_files_of_lower_layers(tmp_path: Path) -> None:
-    assert upward_uses(resource("firmware"), tmp_path) == []
+def test_a_file_uses_only_files_of_lower_layers() -> None:
+    assert upward_uses(resource("firmware")) == []
 
 
 def test_every_file_of_the_runtime_has_a_layer() -> None:
@@ -187,19 +199,17 @@ def test_no_file_includes_what_its_folder_may_not_know() -> None:
 
 
 @pytest.mark.slow
-def test_a_call_of_a_later_file_is_found(broken: Path, tmp_path: Path) -> None:
+def test_a_call_of_a_later_file_is_found(broken: Path) -> None:
     with (broken / "src" / "store.c").open("a") as file:
         file.write("int poet_wrong(struct poet *p) { return poet_begin(p, 0); }\n")
-    assert upward_uses(broken, tmp_path) == ["src/store.c uses poet_begin of src/begin.c"]
+    assert upward_uses(broken) == ["src/store.c uses poet_begin of src/begin.c"]
 
 
 @pytest.mark.slow
-def test_a_call_between_two_operator_families_is_found(broken: Path, tmp_path: Path) -> None:
+def test_a_call_between_two_operator_families_is_found(broken: Path) -> None:
     with (broken / "kernels" / "pool.c").open("a") as file:
         file.write("void poet_wrong(const struct poet_call *call) { poet_relu(call); }\n")
-    assert upward_uses(broken, tmp_path) == [
-        "kernels/pool.c uses poet_relu of kernels/activation.c"
-    ]
+    assert upward_uses(broken) == ["kernels/pool.c uses poet_relu of kernels/activation.c"]
 
 
 def test_a_kernel_that_includes_the_runtime_is_found(broken: Path) -> None:

@@ -31,6 +31,7 @@ from poet_host.schedule.encode import encode
 from poet_host.sim.native import NativeBoard, create_storage
 from poet_host.sim.start_board import prepare_storage
 from support import toy
+from support.compiler import use_small_sources
 from support.memory_board import card
 from support.overlap import Overlap
 from support.toy_boards import load, prepare, run_step, trained, weights, weights_of
@@ -48,9 +49,18 @@ def board(storage: Path, request: pytest.FixtureRequest) -> Iterator[NativeBoard
 
 # Building.
 
+SLOW_COMPILER = """#!/bin/sh
+sleep 1
+while [ $# -gt 1 ]; do
+  [ "$1" != -o ] || echo built > "$2"
+  shift
+done
+"""
+
 
 @pytest.mark.slow
 def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_sources(monkeypatch, tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first = build_native()
     stamp = first.stat().st_mtime_ns
@@ -65,6 +75,10 @@ def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_builds_at_the_same_time_do_not_disturb_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    compiler = tmp_path / "slow-compiler"
+    compiler.write_text(SLOW_COMPILER)
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         found = {job.get() for job in [pool.apply_async(build_library) for _ in range(4)]}

@@ -7,6 +7,7 @@ import pytest
 from poet_host.errors import PoetError
 from poet_host.firmware_build.compile import compiled
 from poet_host.firmware_build.native import build_native
+from support.compiler import use_small_sources
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,7 @@ def test_a_failed_build_shows_the_first_error(
 def test_a_relative_cache_and_an_empty_cc_are_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    use_small_sources(monkeypatch, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")
     monkeypatch.setenv("CC", " ")

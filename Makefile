@@ -57,6 +57,8 @@ FUZZ_CASES ?= 100000
 RUNS ?= 100000
 RECIPE = $(BIN)/python -c 'from poet_host.firmware_build.recipe import *; made = recipe("mkr1000"); $(1)'
 PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+COVERING = POET_COUNTS=$(CURDIR)/build/check/c CC=$(CURDIR)/tests/support/covering_cc \
+  XDG_CACHE_HOME=$(CURDIR)/build/check/cache
 C_SOURCES = $(shell find firmware examples \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross check coverage test lint format bench bench-host bench-kernels bench-program \
@@ -88,13 +90,14 @@ check test: export PYTHONDONTWRITEBYTECODE =
 
 # What `check` runs, `test` does not run again.
 test: check
+	PYTHONPATH=tests $(BIN)/python -m support.builds slow
 	$(BIN)/python $(PYTEST) -m slow tests
 
 # What needs no simulated chip and no cross compiler. Lines of firmware/src are counted by gcov.
 check: lint
 	rm -rf build/check && mkdir -p build/check
-	POET_COUNTS=$(CURDIR)/build/check/c CC=$(CURDIR)/tests/support/covering_cc \
-	  XDG_CACHE_HOME=$(CURDIR)/build/check/cache $(BIN)/python $(PYTEST) -m "not slow" tests
+	$(COVERING) PYTHONPATH=tests $(BIN)/python -m support.builds
+	$(COVERING) $(BIN)/python $(PYTEST) -m "not slow" tests
 	$(BIN)/gcovr --root . --filter firmware/src/ --fail-under-line 95 build/check/c
 
 # Counting the lines of the host doubles the processor time of the quick tests.

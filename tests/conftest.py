@@ -22,18 +22,32 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Files whose tests take longest. They start first, so that no worker is left with one at the end.
 LONG = (
     "cli/test_demo.py", "sim/test_predict.py", "firmware/test_kernels_sanitized.py",
+    "sim/test_commands.py", "examples/test_gesture.py", "examples/test_gait.py", "test_docs.py",
+    "examples/test_machine.py", "sim/test_doctor_port.py", "test_package.py",
     "cli/test_whole_outputs.py", "sim/test_floats.py", "run/test_streaming.py",
     "onnx/test_roundtrip.py", "sim/test_firmware.py", "firmware/test_damage.py",
     "sim/test_hardware_suite.py", "stream/test_nest_search.py", "plan/test_transfers.py",
     "firmware/test_contents.py", "firmware/test_nest_fuzz.py", "test_other_systems.py",
-    "cli/test_outputs.py",
+    "sim/test_usb.py", "cli/test_outputs.py", "firmware_build/test_firmware_build.py",
     "baselines/test_seed_plans.py", "firmware/test_native.py", "schedule/test_board.py",
     "solver/test_deadline.py", "solver/test_smallest_ram.py", "solver/test_workers.py",
-    "run/test_reports.py", "bench/paper/test_paper.py",
+    "run/test_reports.py", "bench/paper/test_paper.py", "sim/test_usb_fuzz.py",
+    "sim/test_resnet18.py", "sim/test_library.py", "sim/test_usb_alone.py",
 )  # fmt: skip
 TESTS = Path(__file__).parent
 # What needs a cross compiler or a simulated chip is slow.
 SLOW_ROOMS = {TESTS / room for room in ("bench", "firmware_build", "hardware", "sim")}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of which -m selects no test: each worker would import them all."""
+    if collection_path.suffix != ".py":
+        return None
+    is_slow = bool(SLOW_ROOMS & {*collection_path.parents})
+    if config.option.markexpr == "slow":
+        is_slow = is_slow or "slow" in collection_path.read_text("utf-8").lower()
+        return None if is_slow else True
+    return True if is_slow and config.option.markexpr == "not slow" else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

@@ -69,11 +69,9 @@ def test_keeping_everything_trains_as_the_reference_does(name: str) -> None:
 def test_every_budget_trains_the_same_bits(name: str, ram: str, method: str) -> None:
     graph = GRAPHS[name]()
     schedule = runs.schedule(graph, budget(graph, ram), method)
-    run = runs.train(schedule, steps=STEPS)
-    assert runs.same(run, runs.train(runs.schedule(graph), steps=STEPS))
-    assert [step.loss for step in run.steps] == [
-        step.loss for step in runs.train(runs.schedule(graph), steps=STEPS).steps
-    ]
+    run, whole = (runs.train(it, steps=STEPS) for it in (schedule, runs.schedule(graph)))
+    assert runs.same(run, whole)
+    assert [step.loss for step in run.steps] == [step.loss for step in whole.steps]
     assert run.peak_bytes <= schedule.meta["plan"]["ram_bytes"]
 
 

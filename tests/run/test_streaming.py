@@ -1,6 +1,7 @@
 """Operators that stream: a network trains in less RAM than one of its operators has, same bits."""
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 from poet_host import api
@@ -104,6 +105,15 @@ def test_statistics_of_a_convolution_train_to_the_same_weights() -> None:
     assert runs.same(run, runs.train(runs.schedule(graph), data, steps=2))
 
 
+@cache
+def with_smallest_ram(model: Callable[[], Graph]) -> tuple[Graph, int]:
+    """A network, and the least RAM in which it trains."""
+    graph = model()
+    least = api.solve(graph, runs.profile(), ram=64).smallest_ram_bytes
+    assert least is not None
+    return graph, least
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "data", "part"),
@@ -117,9 +127,7 @@ def test_statistics_of_a_convolution_train_to_the_same_weights() -> None:
 def test_a_small_network_trains_the_same_bits(
     model: Callable[[], Graph], data: str, part: float
 ) -> None:
-    graph = model()
-    least = api.solve(graph, runs.profile(), ram=64).smallest_ram_bytes
-    assert least is not None
+    graph, least = with_smallest_ram(model)
     assert least < largest_operator_bytes(api.costs_of(graph, runs.profile())) / 3
     ram_bytes = int(least * part) // 4 * 4
     schedule = api.encode(graph, streamed(graph, ram_bytes))

@@ -183,13 +183,21 @@ def test_streamed_operators_take_the_time_that_is_predicted(
     assert predicted_us == pytest.approx(measured_us, rel=0.08)
 
 
+@pytest.fixture(scope="module")
+def paging(profiled: tuple[api.Connection, Profile]) -> Plan:
+    """A plan for the board that pages."""
+    _, profile = profiled
+    return api.solve(
+        runs.digits(), profile, ram=22_000, method="poet-paging", work_limit=60_000, gap=0.5
+    )
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_transfers_overlap_as_the_plan_has_it(
-    profiled: tuple[api.Connection, Profile], tmp_path: Path, seed: int
+    profiled: tuple[api.Connection, Profile], paging: Plan, tmp_path: Path, seed: int
 ) -> None:
-    graph = runs.digits()
+    graph, plan = runs.digits(), paging
     connection, profile = profiled
-    plan = api.solve(graph, profile, ram=22_000, method="poet-paging", work_limit=60_000, gap=0.5)
     with running(connection.board.name, tmp_path / "card.img", seed) as other:
         observed = run(other, graph, profile, plan)
     costs = cost_graph(graph, calibrated(profile, graph, observed))

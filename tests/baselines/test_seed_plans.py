@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -46,8 +47,9 @@ def at(graph: CostGraph, share: float) -> Problem:
     return Problem(graph, ram_bytes, objective="added-energy")
 
 
+@cache
 def planned(method: str, problem: Problem) -> Plan | None:
-    """A method's plan, verified; None if it has none."""
+    """A method's plan, verified; None if it has none. Tests of one graph ask for the same plans."""
     try:
         plan = plan_by(method, problem, Settings(MUCH_S))
     except DoesNotApply:

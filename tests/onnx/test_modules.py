@@ -277,6 +277,22 @@ def test_the_exporter_that_works_is_used(capfd: pytest.CaptureFixture[str]) -> N
     assert np.allclose(answers(graph, X), module(X).detach(), atol=1e-5)
 
 
+class Fixed(nn.Module):
+    """Has tensors that are no parameters and no buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.fixed = nn.Linear(5, 3), torch.linspace(0.5, 1, 25).reshape(5, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.fc(torch.diff(x) @ self.fixed.T + self.fixed[0])
+        return y
+
+
+def test_the_newer_exporter_trains_parameters_alone() -> None:
+    assert {node.name for node in loaded(Fixed()).trainable} == {"fc.weight", "fc.bias"}
+
+
 class Tangent(nn.Module):
     """Has an operator that cannot be trained."""
 

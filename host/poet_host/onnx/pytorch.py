@@ -159,7 +159,7 @@ def _exported(
             tensor.CopyFrom(onnx.numpy_helper.from_array(values[tensor.name], tensor.name))
             model.constants[tensor.name] = values[tensor.name]
     model.trained = frozenset(name for name, value in weights.items() if value.requires_grad)
-    model.frozen = frozenset(values.keys() - model.trained)
+    model.frozen = frozenset((values.keys() | model.constants.keys()) - model.trained)
     return model
 
 

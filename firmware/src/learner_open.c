@@ -157,13 +157,13 @@ static void divide(struct learning *l, const struct needs *needs,
       take(&memory, needs->residents * (uint32_t)sizeof(struct poet_resident));
   own.bitmap = take(&memory, words * 4);
   l->staged = take(&memory, words * 4);
-  l->samples = (struct poet_samples){.p = &l->p,
-                                     .sample_bytes = learner_raw_bytes(package),
-                                     .is_unsigned =
-                                         package->raw == POET_RAW_uint8,
-                                     .classes = package->classes,
-                                     .slots = package->slots,
-                                     .erase_blocks = learner_unit(l->device)};
+  l->samples =
+      (struct poet_samples){.p = &l->p,
+                            .sample_bytes = learner_raw_bytes(package),
+                            .is_unsigned = package->raw == POET_RAW_uint8,
+                            .classes = package->classes,
+                            .slots = package->slots,
+                            .erase_blocks = learner_unit(l->device)};
   l->samples.from = take(&memory, (all + package->classes) * 4);
   l->samples.next = l->samples.from + all;
   l->samples.ram = place_bytes ? take(&memory, all * place_bytes) : NULL;

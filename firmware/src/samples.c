@@ -194,8 +194,7 @@ int poet_samples_open(struct poet_samples *s, bool is_new) {
                       sizeof s->p->store.identity);
   TRY(read_records(s));
   if (is_new || s->record.classes != s->classes ||
-      s->record.slots != s->slots ||
-      s->record.sample_bytes != kind(s)) {
+      s->record.slots != s->slots || s->record.sample_bytes != kind(s)) {
     return write_record(s, s->record.epoch + 1, s->record.reset);
   }
   for (uint32_t label = 0; label < s->classes; label++) {

@@ -354,7 +354,7 @@ POET_LAYOUT(poet_job_log, 16);
 struct poet_samples_record {
   uint32_t magic;
   uint32_t sequence;
-  uint32_t epoch; /* samples of other epochs are forgotten */
+  uint32_t epoch;        /* samples of other epochs are forgotten */
   uint32_t sample_bytes; /* plus 2^31 if its values are uint8, not int8 */
   uint16_t classes;
   uint16_t slots; /* samples of a class that a step can draw */

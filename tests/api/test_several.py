@@ -262,6 +262,9 @@ def test_three_outputs_of_operators_that_mix_samples_answer_one_sample() -> None
     answer = poet.predict(schedule, x.numpy(), weights=start_values(graph, 0))
     for name, wanted in zip(answer.outputs.dtype.names or (), module(x), strict=True):
         assert np.allclose(answer.outputs[name].reshape(wanted.shape), wanted.detach(), atol=1e-6)
+    for of_one in ("predicted", "probabilities", "names"):
+        with pytest.raises(BadInput, match=r"outputs\['output1'\]"):
+            getattr(answer, of_one)
 
 
 def test_a_batchnorm_that_is_used_twice_is_named() -> None:

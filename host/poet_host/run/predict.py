@@ -48,9 +48,19 @@ class Prediction(Answers):
         return f"<Prediction of {self.model}: {len(self.outputs):,} samples>"
 
     @property
+    def _only(self) -> Array:
+        """Return the outputs. Raises BadInput if they are several."""
+        if names := self.outputs.dtype.names:
+            raise BadInput(
+                f"{self.model} has the outputs {', '.join(names)}: use `outputs[{names[0]!r}]` "
+                "and so on"
+            )
+        return self.outputs
+
+    @property
     def predicted(self) -> Array:
         """Return the number of the class with the largest output, (samples, ...)."""
-        found: Array = self.outputs.argmax(axis=-1)
+        found: Array = self._only.argmax(axis=-1)
         return found
 
     @property
@@ -60,13 +70,13 @@ class Prediction(Answers):
         The shape is that of `outputs`.
         """
         if self.is_bce:  # the softmax of two classes, of which the first has the logit 0
-            logits = np.stack([np.zeros_like(self.outputs), self.outputs], axis=-1)
+            logits = np.stack([np.zeros_like(self._only), self.outputs], axis=-1)
             return probabilities(logits)[..., 1]
-        return probabilities(self.outputs)
+        return probabilities(self._only)
 
     @property
     def names(self) -> list[str]:
-        return [*self.classes, *map(str, range(len(self.classes), self.outputs.shape[-1]))]
+        return [*self.classes, *map(str, range(len(self.classes), self._only.shape[-1]))]
 
     def save(self, path: Path | str) -> None:
         path = Path(path)

@@ -278,7 +278,7 @@ def test_the_exporter_that_works_is_used(capfd: pytest.CaptureFixture[str]) -> N
 
 
 class Fixed(nn.Module):
-    """Has tensors that are no parameters and no buffers."""
+    """Has tensors that are neither parameters nor buffers."""
 
     def __init__(self) -> None:
         super().__init__()

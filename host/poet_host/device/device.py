@@ -231,9 +231,8 @@ class Device(Closing):
         reported it as running. If `meanwhile` writes to INPUT tensors, the next step uses these
         data.
         """
-        message = messages()["step"]
+        message, ping = messages()["step"], messages()["status"]
         values = {"step": step, "trace_first": trace_first, "trace_count": trace_count}
-        ping = messages()["status"]
 
         def is_running(payload: bytes) -> bool:
             return bool(self._fields("status", payload, {})["status"].running)

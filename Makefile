@@ -12,7 +12,7 @@
 # make bench-transfers  transfers of the simulated boards: processor's cycles, share of bus time
 # make bench-placement  how fast hard placements are found, MiniMalloc's among them
 # make bench-streaming  networks whose operators exceed the RAM of simulated boards (25 minutes)
-# make bench-tiny    the models of MLPerf Tiny on both simulated chips: RAM, time, energy (25 minutes)
+# make bench-tiny    the models of MLPerf Tiny on both simulated chips: RAM, time, energy (50 minutes)
 # make bench-recurrent  networks over time on the simulated nRF52840 (five minutes)
 # make bench-prices   simulated times of kernels next to their estimates (OPTIONS=--fit)
 # make bench-predict  predicted time and energy of steps next to simulated boards (OPTIONS=--fit)
@@ -24,7 +24,7 @@
 # make zoo           90 networks of torchvision, timm, transformers train as in PyTorch (hours)
 # make bench-torch   plans for steps of PyTorch, executed next to eager execution (five minutes)
 # make paper         the POET paper's claims next to ours (OPTIONS, see bench/paper/__main__.py)
-# make results       all of these but zoo, the examples in schedules/ and the ledger: two hours, on an
+# make results       all of these but zoo, the examples in schedules/ and the ledger: 2.5 hours, on an
 #                    idle machine (OPTIONS: names of parts, see bench/results.py). Not in it, and much
 #                    longer or without a page: what follows, up to `make mutants`, and `make coverage`
 # make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)

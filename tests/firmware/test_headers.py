@@ -70,7 +70,7 @@ def test_headers_compile_in_each_standard(name: str, core: list[str], language: 
     everything = "".join(f'#include "poet/{header}"\n' for header in HEADERS) + CALLS
     strict = [*STRICT, *OF_LANGUAGE[language]]
     for standard in STANDARDS[language]:
-        for options in (strict, ["-O2", "-fshort-enums"]):
+        for options in ([], strict, ["-O2", "-fshort-enums"]):
             found = errors(
                 [*command, *([standard] if standard else []), *options], language, everything
             )

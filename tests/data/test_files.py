@@ -246,6 +246,7 @@ def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
         ("1,x,0\n1,2,0\n", r'line 1, column 2: "x" is not a number'),  # and no header
         ("?,?,0\n1,2,0\n", r'line 1, column 1: "\?" is not a number'),
         (",,rose\n1,2,iris\n", r'line 1, column 1: "" is not a number'),
+        ("1,2,0\n1,1_5,0\n", r'line 2, column 2: "1_5" is not a number'),
         ("1,2,0\n1,2,inf\n", "line 2: the label is not a finite number"),
         ("1,2,nan\n1,2,0\n", "line 1: the label is not a finite number"),
         ("1,2,0\n1,2,one\n", "line 2: .*--header yes"),

@@ -102,6 +102,8 @@ def read_csv(
                 "or delete the row"
             )
         try:
+            if "_" in "".join(cells[:end]):  # which `float` takes as a separator of digits
+                raise ValueError
             x.extend(map(float, cells[:end]))
         except ValueError:
             raise _not_a_number(where, cells) from None
@@ -175,7 +177,7 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell
 
 
 def _not_a_number(where: str, cells: list[str]) -> BadInput:

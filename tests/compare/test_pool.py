@@ -49,6 +49,14 @@ def test_a_worker_with_another_planner_is_refused() -> None:
         solve_job({**point().job, "planner": "other"})
 
 
+def test_a_worker_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its planner omits exact searches, so it may find another plan."""
+    job = point().job
+    monkeypatch.setattr("poet_host.compare.sweep.library", lambda: None)
+    with pytest.raises(BadInput, match="a C compiler on both"):
+        solve_job(job)
+
+
 def test_an_executor_of_the_caller_solves_the_points(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         assert [it.row["method"] for it in sweep([point()], Store(tmp_path), pool=pool)] == [

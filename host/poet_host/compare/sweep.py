@@ -24,6 +24,7 @@ from ..baselines.method import DoesNotApply
 from ..baselines.registry import plan_by, planner_version
 from ..errors import BadInput, PoetError
 from ..files import read_json, write_whole
+from ..packing.packing_search import library
 from ..plan.costgraph import dump_cost_graph, parse_cost_graph
 from ..plan.plan import VALUES, Plan, plan_from_json
 from ..plan.problem import DEFAULT_OBJECTIVE, CostGraph, Objective, Problem
@@ -89,7 +90,7 @@ class Point:
         names = [case.model, case.board, case.profile, self.method]
         limits: list[Any] = [self.ram_bytes, self.deadline_us, self.time_limit_s, self.gap]
         limits += [self.objective, self.counted]
-        return _digest([*names, case.digest, *limits, planner_version()])
+        return _digest([*names, case.digest, *limits, _version()])
 
     @property
     def problem(self) -> Problem:
@@ -112,12 +113,20 @@ class Point:
             **{name: getattr(self, name) for name in limits},
             "graph": self.case.json,
             "may_leave_out": self.case.costs.may_leave_out,
-            "planner": planner_version(),
+            "planner": _version(),
         }
 
     @property
     def word(self) -> str:
         return f"{self.case.model} {self.case.board} {self.ram_bytes:,} bytes, {self.method}"
+
+
+def _version() -> str:
+    """Return what a plan depends on, except for its problem.
+
+    Without a C compiler, planners omit their exact searches.
+    """
+    return planner_version() + ("" if library() else " without C")
 
 
 def _digest(value: Any) -> str:
@@ -130,10 +139,10 @@ def solve_job(job: Job) -> dict[str, Any]:
 
     Raises BadInput if this computer has another planner than the caller.
     """
-    if planner_version() != job["planner"]:
+    if _version() != job["planner"]:
         raise BadInput(
             f"the worker on {gethostname()} has another planner than this computer: install the "
-            "same version of poet-host there"
+            "same version of poet-host there, and a C compiler on both or on none"
         )
     graph = replace(parse_cost_graph(job["graph"]), may_leave_out=job["may_leave_out"])
     wanted = Problem(graph, job["ram_bytes"], job["deadline_us"], objective=job["objective"])

@@ -357,12 +357,46 @@ def test_both_apps_train_a_model(
     assert changed == trained  # what the server does not train keeps its bits
 
     nodes = [nodes[0], {**nodes[1], "port": str(tmp_path / "no board")}, nodes[2]]
+    kept = (tmp_path / "global.safetensors").read_bytes()
     with pytest.raises(PoetError, match=r"board 1 .*no board"):
         server.call(Direct([]), SimpleNamespace(run_config=config))
+    assert (tmp_path / "global.safetensors").read_bytes() == kept  # of the last whole round
+    with pytest.raises(BadInput, match="`log-to`: none/log cannot be written"):
+        server.call(Direct([]), SimpleNamespace(run_config=config | {"log-to": "none/log"}))
     server.call(Direct([]), SimpleNamespace(run_config={**config, "rounds": 1, "least": 2}))
     for wrong in ({}, {"rounds": 0}, {**config, "local-steps": "many"}):
         with pytest.raises(BadInput, match="steps" if "boards" in wrong else "rounds"):
             server.call(Direct([]), SimpleNamespace(run_config=wrong))
+
+
+def test_what_changes_parameters_keeps_running_statistics(
+    fake_flower: None, tmp_path: Path
+) -> None:
+    """A variance that a strategy or a modifier changes could become negative."""
+
+    def trained(node: Mapping[str, Any], arrays: Weights, config: Mapping[str, Any]) -> Any:
+        metrics = answer(0, node["board"]).content["metrics"]
+        return {name: array + node["board"] for name, array in arrays.items()}, "own", metrics
+
+    class Direct(Grid):
+        def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Message]:
+            replies = []
+            for board in range(len(messages)):
+                context = SimpleNamespace(node_config={"board": board}, run_config={})
+                replies.append(client.call(messages[0], context))
+                for array in replies[-1].content["arrays"].values():
+                    array.value = array.value * 0  # as a modifier for privacy could
+            return replies
+
+    client = client_app(answer=trained)
+    graph, path = poet.load("resnet-digits"), tmp_path / "w.safetensors"
+    server = server_app(graph, rounds=1, local_steps=1, boards=BOARDS, save_to=path)
+    server.call(Direct([]), SimpleNamespace(run_config={}))
+    assert isinstance(graph, poet.Graph)
+    found, first = poet.load_weights(path, graph), start_values(graph, seed=0)
+    for node in graph.trainable:
+        mean = first[node.name] + 1 if node.name.endswith("running") else 0  # of 0, 1 and 2
+        assert node.start == "zeros" or np.allclose(found[node.name], mean, atol=1e-6)
 
 
 def test_a_model_with_a_constant_is_judged(fake_flower: None, tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ arrive, and whatever the boards and their plans are.
 """
 
 import json
-import time
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import nan
 from pathlib import Path
@@ -30,6 +29,8 @@ from .data.classes import Classes
 from .data.facts import DataFacts
 from .data.fitted import adapted
 from .errors import BadInput, LinkBroken, NoDevice, PoetError
+from .files import try_to_write
+from .fleet import FAILED, LOST, Fleet, line
 from .graph.graph import Graph
 from .graph.weights import Weights, is_constant, start_values, weight_nodes
 from .plan.effects import effects_of
@@ -42,12 +43,7 @@ from .schedule.times import costs_of_schedule
 
 ROUND_S = 3600.0  # default of the longest wait for the answers of a round
 NODES_S = 120.0  # default of the longest wait for boards that are not connected
-_TRIES = 3  # how often an answer is asked for, if it is lost each time
-_MOST_QUERIES = 5  # for nodes, before each round: a strategy that waits for more queries again
-_POLL_S = 1.0
 Answer = tuple[Weights, str, dict[str, int | float]]  # new weights, kind of board, metrics
-_LOST, _FAILED = 0, 2  # codes of Flower's errors that a client reports
-_FINAL = (1, _FAILED)  # codes after which an answer is not asked for again
 
 
 def client_app(
@@ -77,7 +73,7 @@ def client_app(
         node = {"port": "native", **defaults, **context.node_config}
         try:
             arrays = {name: array.numpy() for name, array in message.content["arrays"].items()}
-            settings = {**context.run_config, **message.content["config"]}
+            settings = {"statistics": [], **context.run_config, **message.content["config"]}
             found, kind, metrics = (
                 answer(node, arrays, settings)
                 if answer
@@ -85,12 +81,17 @@ def client_app(
             )
         except (PoetError, OSError) as error:
             text = f"board {node.get('board', '?')} at {node['port']}: {error}"
-            code = _LOST if isinstance(error, LinkBroken | NoDevice) else _FAILED
+            code = LOST if isinstance(error, LinkBroken | NoDevice) else FAILED
             return flwr.app.Message(flwr.app.Error(code, text), reply_to=message)
+        # Modifiers clip what is in `arrays` and add noise to it.
+        statistics = {
+            name: np.asarray(found[name], "<f4").tobytes() for name in settings["statistics"]
+        }
         content = {
             "arrays": flwr.app.ArrayRecord({k: flwr.app.Array(v) for k, v in found.items()}),
             "metrics": flwr.app.MetricRecord(metrics),
             "about": flwr.app.ConfigRecord({"kind": kind}),
+            "statistics": flwr.app.ConfigRecord(statistics),
         }
         return flwr.app.Message(flwr.app.RecordDict(content), reply_to=message)
 
@@ -120,11 +121,12 @@ def server_app(
     Flower's strategies (None: FedAvg). `weights`: the first weights (None: those of the model's
     file, or random ones of `seed`). `data`: its held-out samples judge the weights of each round.
 
-    `round_s`: the longest wait for the answers of a round. `nodes_s`: the longest wait for boards
-    that are not connected. The weights after each round are written to `save_to`, and what each
-    round prints is appended to `log_to`, as a line of JSON. The config of Flower's run may name
-    `rounds`, `local-steps`, `boards`, `least`, `save-to` and `log-to`, too, and comes first. A run
-    that fails raises PoetError, which names the boards. Raises BadInput if Flower is not installed.
+    `round_s`: the longest wait for answers, of which a round has up to three. `nodes_s`: the
+    longest wait for boards that are not connected. The weights after each round are written to
+    `save_to`, and what each round prints is appended to `log_to`, as a line of JSON. The config of
+    Flower's run may name `rounds`, `local-steps`, `boards`, `least`, `save-to` and `log-to`, too,
+    and comes first. A run that fails raises PoetError, which names the boards. Raises BadInput if
+    Flower is not installed.
     """
     flwr = _flower()
     app = flwr.serverapp.ServerApp()
@@ -139,6 +141,9 @@ def server_app(
         for name in ("rounds", "local-steps", "boards"):
             if not isinstance(asked[name], int) or asked[name] < 1:
                 raise BadInput(f"`{name}` is {asked[name]!r}: name a number from 1 on for the run")
+        for name in ("save-to", "log-to"):
+            if asked[name]:
+                _check_folder(name, Path(asked[name]))
         graph = model if isinstance(model, Graph) else load(model)
         if not isinstance(graph, Graph):
             raise BadInput(f"model {model}: a cost graph cannot be trained: name a model")
@@ -153,18 +158,24 @@ def server_app(
         few = replace(facts, classes=Classes(facts.classes))  # without examples: messages are short
         config = {
             "local-steps": asked["local-steps"], "seed": seed, "facts": json.dumps(few.to_json()),
+            "statistics": [
+                node.name for node in graph.trainable
+                if node.name in sent and node.role != "parameter"
+            ],
         }  # fmt: skip
         frozen = sent.keys() - {node.name for node in graph.trainable}
 
         def after_round(number: int, arrays: Any) -> Any:
             for name in frozen:  # a mean of equal numbers may differ from them in the last bit
                 arrays[name] = sent[name]
+            for name, values in fleet.statistics.items():  # which a strategy may have changed
+                arrays[name] = flwr.app.Array(values.reshape(start[name].shape))
             found = {name: array.numpy() for name, array in arrays.items()}
             whole = SavedWeights({**start, **found}, facts)
             right = None if judged is None else held_out_accuracy(graph, whole, judged)
             row = {"round": number, "accuracy": right, "sha256": weights_sha256(found)}
-            print(_line(row), flush=True)
-            if asked["save-to"]:
+            print(line(row), flush=True)
+            if asked["save-to"] and number:  # before round 1, it may hold an earlier run's weights
                 step = number * asked["local-steps"]
                 save_weights(asked["save-to"], graph, whole, step)
             if asked["log-to"]:
@@ -180,6 +191,16 @@ def server_app(
         )  # fmt: skip
 
     return app
+
+
+def _check_folder(name: str, path: Path) -> None:
+    try:
+        try_to_write(path.parent)
+    except OSError as error:
+        raise BadInput(
+            f"`{name}`: {path} cannot be written ({error.strerror}): name a file in a folder that "
+            "exists and that you may write to"
+        ) from error
 
 
 def travelling(graph: Graph) -> list[str]:
@@ -270,121 +291,6 @@ def _check_same(graph: Graph, arrays: Weights) -> None:
                 f"the schedule is not for the model of the fleet: its tensor {name} has the shape "
                 f"{own.get(name)}, and that of the fleet {given.get(name)}. Solve the same model"
             )
-
-
-class Fleet:
-    """Flower's grid, as its strategies see it: the answers of a round are in the boards' order.
-
-    An answer that is lost is asked for again, of the same node, or of one that is new since then.
-    `rows`: what the boards of the last round report.
-    """
-
-    def __init__(
-        self, grid: Any, boards: int, least: int | None, round_s: float, nodes_s: float
-    ) -> None:
-        self.least = boards if least is None else least
-        if not 1 <= self.least <= boards:
-            raise BadInput(f"`least` is {least}: it must be from 1 to {boards}, that of the boards")
-        self.rows: list[dict[str, Any]] = []
-        self._grid, self._boards = grid, boards
-        self._round_s, self._nodes_s = round_s, nodes_s
-        self._round = self._queries = 0
-        self._offered: list[int] = []  # nodes of which the strategy chooses those of a round
-
-    def get_node_ids(self) -> list[int]:
-        """Return the connected nodes. Wait for all boards at first, later for `least` of them."""
-        self._offered = found = self._nodes(self.least if self._round else self._boards)
-        self._queries += 1
-        if len(found) < self.least or self._queries > _MOST_QUERIES:
-            raise PoetError(
-                f"{len(found)} of {self._boards} boards are connected after {self._nodes_s:g} s: "
-                "start the others, or lower `least`, or min_available_nodes of your strategy"
-            )
-        return found
-
-    def _nodes(self, wanted: int, but: Collection[int] = ()) -> list[int]:
-        ends = time.monotonic() + self._nodes_s
-        while True:
-            found = sorted(set(self._grid.get_node_ids()) - set(but))
-            if len(found) >= wanted or time.monotonic() > ends:
-                return found
-            time.sleep(_POLL_S)
-
-    def send_and_receive(
-        self, messages: Iterable[Any], *, timeout: float | None = None
-    ) -> list[Any]:
-        """Send messages, and return the answers in the order of the boards' numbers.
-
-        Only messages that train are sent. Raises PoetError, which names the boards, if fewer than
-        `least` answer.
-        """
-        waiting = [it for it in messages if it.metadata.message_type.startswith("train")]
-        if not waiting:
-            return []
-        self._round, self._queries = self._round + 1, 0
-        asked, message = {it.metadata.dst_node_id for it in waiting}, waiting[0]
-        answers: dict[int, Any] = {}
-        others = set(self._offered) - asked  # and those that have answered or failed
-        failures: list[str] = []
-        for _ in range(_TRIES):
-            reasons = []
-            for reply in self._grid.send_and_receive(waiting, timeout=self._round_s):
-                node = reply.metadata.src_node_id
-                if not reply.has_error():
-                    number = int(reply.content["metrics"]["board"])
-                    if number not in answers:
-                        answers[number] = reply
-                    elif node in asked:  # a new node may be a board that has answered before
-                        raise BadInput(f"two boards have the number {number}: give each another")
-                elif reply.error.code in _FINAL:
-                    failures.append(str(reply.error.reason))
-                else:
-                    reasons.append(str(reply.error.reason))
-                    continue
-                others.add(node)
-            lost = len(asked) - len(answers) - len(failures)
-            if not lost:
-                break
-            absent = [str(number) for number in range(self._boards) if number not in answers]
-            whose = f", of board {', '.join(absent)}" if len(asked) == self._boards else ""
-            failure = "; ".join((f"{lost} without an answer{whose}", *reasons))
-            print(f"round {self._round}: {failure}", flush=True)
-            waiting = [
-                type(message)(
-                    content=message.content, dst_node_id=node,
-                    message_type=message.metadata.message_type,
-                )
-                for node in sorted(self._nodes(lost, others), key=lambda it: it not in asked)[:lost]
-            ]  # fmt: skip
-            if not waiting:
-                break
-        failures += [failure] if lost else []
-        if len(answers) < self.least:
-            raise PoetError(
-                f"round {self._round}: {len(answers)} of {len(asked)} boards answered, but "
-                f"{self.least} must: {'; '.join(failures)}"
-            )
-        ordered = [answers[number] for number in sorted(answers)]
-        self.rows = [
-            {name: None if np.isnan(value) else value for name, value in it["metrics"].items()}
-            | {"kind": it["about"]["kind"]}
-            for it in (reply.content for reply in ordered)
-        ]
-        for text in (*failures, *map(_line, self.rows)):
-            print(f"round {self._round}: {text}", flush=True)
-        return ordered
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    """Return what a round prints of a board, or of the new weights."""
-    accuracy = "" if row["accuracy"] is None else f"accuracy {row['accuracy']:.1%}, "
-    if "round" in row:
-        return f"round {row['round']}: {accuracy}weights sha256 {row['sha256']}"
-    return (
-        f"board {row['board']} ({row['kind']}): {accuracy}loss {row['loss']:.4f}, "
-        f"{row['energy-mj']:,.1f} mJ, {row['message-bytes']:,} bytes sent and received, "
-        f"{row['written-bytes']:,} bytes written to storage, {row['peak-bytes']:,} bytes of RAM"
-    )
 
 
 def _flower() -> Any:

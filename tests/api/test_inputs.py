@@ -239,6 +239,10 @@ OPTIMIZER = torch.optim.SGD(MODULE.parameters())
         (lambda: poet.accuracy(runs.digits(), VALUES, IMAGES, Y[:2] + 10), "none of the 2 labels"),
         (lambda: poet.compare_methods([], jobs=-1), "`jobs`"),
         (lambda: poet.compare_methods([], time_limit_s=np.nan), "time limit"),
+        (lambda: poet.compare_methods([runs.digits()]), "a point must be (Problem, method"),  # type: ignore[list-item]
+        (lambda: poet.compare_methods([], time_limit_s=1e9), "at most 1,000,000 s"),
+        (lambda: poet.solve(runs.digits(), "native", work_limit=1e12), "at most 1,000,000,000"),
+        (lambda: poet.Dataset("mine", X, Y, normalization="standard"), "must be a Normalization"),  # type: ignore[arg-type]
         (lambda: poet.load(MODULE), "example"),
         (lambda: poet.load(MODULE, X.tolist()), "example"),
         (lambda: poet.solve("resnet-digits", "native", ram="50%"), "`graph` must be a Graph"),

@@ -22,7 +22,7 @@ from poet_host.cli.signals import stop_requests
 from poet_host.run import session
 from poet_host.run.run import Step, weights_sha256
 from support import whole_runs as runs
-from support.command import Process, children, spawn
+from support.command import Command, Process, children, spawn
 
 
 @pytest.fixture
@@ -207,6 +207,20 @@ def test_an_ended_command_names_the_signal(sent: signal.Signals, tmp_path: Path)
     assert process.returncode == 128 + sent
     assert err.endswith(f"poet-host: ended by {sent.name}\n")
     assert json.loads(out) == {"error": f"ended by {sent.name}", "exit_code": 128 + sent}
+
+
+def test_a_signal_while_an_inference_is_planned_keeps_the_plan(
+    poet_host: Command, monkeypatch: pytest.MonkeyPatch, default_sigterm: None, tmp_path: Path
+) -> None:
+    def interrupted(*given: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the signal comes first")
+
+    monkeypatch.setattr("poet_host.api.planning.with_inference", interrupted)
+    path = tmp_path / "m.poet"
+    solved = poet_host("solve", "linear", "--board", "native", "--work-limit", 100, "-o", path)
+    assert (solved.code, "the best plan so far" in solved.err) == (128 + signal.SIGTERM, True)
+    assert api.Schedule.load(path).forward is None
 
 
 @pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])

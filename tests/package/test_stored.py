@@ -428,9 +428,13 @@ def test_a_board_reads_and_fills_the_card_of_a_device(
         (["card", "read", "DIR", "--port", "native"], "--storage"),
         (["card", "write", "DIR", "--data", "digits", "--port", "native"], "--storage"),
         (["card", "write", "DIR", "--data", "digits", "-o", "a.img", "--steps", "3"], "omit"),
+        (["card", "write", "DIR", "--data", "digits", "-o", "a.img", "--no-shuffle"], "omit"),
+        (["card", "write", "DIR", "--data", "digits", "-o", "a.img", "--seed", "7"], "omit"),
         (["card", "write", "DIR", "--data", "half.npz", "-o", "a.img"], "not raw ones of int16"),
         (["train", "DIR", "--data", "s.npz", "--from-samples", "--augment", "flip", "--port",
           "native", "--save-weights", "w.safetensors"], "omit --normalize"),
+        (["train", "DIR", "--data", "s.npz", "--from-samples", "--no-shuffle", "--port",
+          "native", "--save-weights", "w.safetensors"], "--no-shuffle"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_fit_samples_are_refused(

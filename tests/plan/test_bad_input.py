@@ -182,6 +182,10 @@ def test_results_need_files_of_their_own(poet_host: Command, tmp_path: Path) -> 
     solve = ("solve", path, "--ram", 64, "--json")
     refused(poet_host(*solve, "--plan", path), f"{path}: this command also reads")
     refused(poet_host(*solve, "--plan", tmp_path / "." / path.name), "also reads")
+    table = tmp_path / "d.tsv"
+    table.write_text("1\t0\n")
+    refused(poet_host(*solve, "--data", table, "--plan", table), "also reads")
+    table.unlink()
     plan, link = tmp_path / "x.json", tmp_path / "x.poet"
     link.symlink_to(plan)
     refused(poet_host(*solve, "--plan", plan, "-o", link), "also writes")

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import poet_host as poet
 import pytest
+from poet_host.cli.train import TrainOptions
 from poet_host.run.run import Run, weights_sha256
 from poet_host.run.validate import patience_for
 from poet_host.schedule.schedule import Schedule
@@ -94,6 +96,17 @@ def test_best_weights_of_another_run_are_not_those_of_this_run(card: Path, tmp_p
     assert best.exists()
     runs.train(made, few(), steps=2, best_weights=best)
     assert not best.exists()
+
+
+def test_a_dot_in_a_name_is_no_suffix() -> None:
+    """The best weights of the runs lr0.1 and lr0.01 have files of their own."""
+
+    def best(name: str) -> str:
+        given = SimpleNamespace(save_weights=Path("runs", name), validated=True, patience=None)
+        return str(cast(Any, TrainOptions.best).fget(given))
+
+    assert best("lr0.1") == "runs/lr0.1.best.safetensors"
+    assert best("lr0.01.safetensors") == "runs/lr0.01.best.safetensors"
 
 
 def test_a_missed_deadline_fails_a_run_that_ends_early(train: Any, tmp_path: Path) -> None:

@@ -60,6 +60,10 @@ def test_weights_do_not_depend_on_the_interval(model: str, card: Path) -> None:
     assert runs.same(run, wanted)
     assert committed(card) == STEPS  # a training commits at its end
     assert run.commit_every == 3
+    with pytest.raises(poet.BadInput, match="commits after every 3 steps"):
+        runs.train(seldom, data(model), steps=1, commit_every=5)
+    with pytest.raises(poet.BadInput, match="'first' or 'last', not 'start'"):
+        run.loss("start")  # type: ignore[arg-type]
     report = poet.check_card(card)
     assert report.problems == ()
     assert {found.commit_every for found in report.commits if found.step} == {3}

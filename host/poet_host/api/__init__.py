@@ -88,6 +88,7 @@ from .planning import (
 )
 from .session import (
     Task as Task,
+    commit_interval as commit_interval,
     last_step as last_step,
     run_training as run_training,
     task_of as task_of,

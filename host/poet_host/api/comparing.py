@@ -39,6 +39,10 @@ def compare_methods(
     folder cannot be created.
     """
     check_limits(time_limit_s, work_limit, gap)
+    for point in points:
+        is_row = isinstance(point, tuple | list)
+        if not is_row or [type(it) for it in point] != [Problem, str, str]:
+            raise BadInput(f"a point must be (Problem, method, name of the costs), not {point!r}")
     if jobs is not None and jobs < 1:
         raise BadInput(f"`jobs` must be at least 1, not {jobs}")
     limit_s = time_limit_s if work_limit is None else work_limit / UNITS_PER_S

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from ..work import UNITS_PER_S
 from .forward import with_inference
 from .inputs import as_profile
 
+_MOST_LIMIT_S = 1_000_000  # eleven days: waits of the system end at 2^31 ms
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 Costs = Profile | Board | str | Path
 """The types that inputs.as_profile accepts."""
@@ -191,11 +191,16 @@ def solve(
 
 
 def check_limits(time_limit_s: float, work_limit: float | None, gap: float) -> None:
-    """Raise BadInput for a limit of `solve` that is not a positive number, or a wrong gap."""
-    if not (isfinite(time_limit_s) and time_limit_s > 0):
-        raise BadInput(f"the time limit must be a positive number, not {time_limit_s} s")
-    if work_limit is not None and not (isfinite(work_limit) and work_limit > 0):
-        raise BadInput(f"the work limit must be a positive number, not {work_limit}")
+    """Raise BadInput for a limit of `solve` that is not positive, or too large, or a wrong gap."""
+    most_work = _MOST_LIMIT_S * UNITS_PER_S
+    if not 0 < time_limit_s <= _MOST_LIMIT_S:
+        raise BadInput(
+            f"the time limit must be above 0 and at most {_MOST_LIMIT_S:,} s, not {time_limit_s} s"
+        )
+    if work_limit is not None and not 0 < work_limit <= most_work:
+        raise BadInput(
+            f"the work limit must be above 0 and at most {most_work:,}, not {work_limit}"
+        )
     if not 0 <= gap <= 1:
         raise BadInput(f"`gap` must be a number from 0 to 1, not {gap}")
 

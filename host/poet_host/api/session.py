@@ -160,6 +160,24 @@ def _check_fits(schedule: Schedule, info: Any, is_blank: bool) -> None:
             raise board_error(codes[name].code, needed, "load")
 
 
+def commit_interval(schedule: Schedule, commit_every: int | None) -> int:
+    """Return after how many steps a training commits.
+
+    Raises BadInput if `commit_every` is given and the schedule contains this number itself.
+    """
+    every = schedule.header.commit_every if schedule.model.storage else COMMIT_EVERY
+    if commit_every is None:
+        return every
+    if schedule.model.storage:
+        raise BadInput(
+            f"--commit-every: the schedule uses a card, and commits after every {every:,} steps. "
+            "Give the option to `solve`, or solve with --no-storage"
+        )
+    if commit_every < 1:
+        raise BadInput(f"`commit_every` must be at least 1, not {commit_every}")
+    return commit_every
+
+
 @contextmanager
 def training_session(
     task: Task,
@@ -180,9 +198,7 @@ def training_session(
     """
     schedule, data, start, device = task.schedule, task.data, task.start, connection.device
     report = say or (lambda text: None)
-    every = COMMIT_EVERY if commit_every is None else commit_every
-    if every < 1:
-        raise BadInput(f"`commit_every` must be at least 1, not {every}")
+    every = commit_interval(schedule, commit_every)
     with Log(files.log, files.continues) as log:
         log.check()
         if start.resume:

@@ -23,7 +23,7 @@ from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
 from ..run.predict import Prediction, predict as predict_on
 from ..run.run import Run
 from ..run.session import Files
-from ..run.train import COMMIT_EVERY, BeforeMoving, OnStep, Training, load_schedule, prepare_board
+from ..run.train import BeforeMoving, OnStep, Training, load_schedule, prepare_board
 from ..run.validate import patience_for
 from ..schedule.decode import decode
 from ..schedule.schedule import Schedule
@@ -57,7 +57,7 @@ def train(
     resume: bool = False,
     erase_card: bool = False,
     before_moving: BeforeMoving | None = None,
-    commit_every: int = COMMIT_EVERY,
+    commit_every: int | None = None,
     best_weights: str | Path | None = None,
     patience: int | str | None = None,
     on_step: OnStep | None = None,
@@ -81,7 +81,8 @@ def train(
     `erase_card` erases the board's card first. `on_step` is called after every step. If `stopped()`
     is true after a step, the run ends there. `before_moving` is called before the card's weights
     are written in another layout. If `before_moving` is None, a temporary file keeps the weights.
-    A schedule without storage commits its weights after every `commit_every` steps, and at the end.
+    A schedule without storage commits its weights after every `commit_every` steps (None: 100), and
+    at the end. With storage, the schedule itself contains this number, and BadInput is raised.
 
     After each epoch, this computer validates the weights with the held-out samples, and keeps those
     with the lowest loss in the file `best_weights`. With `patience`, a number of epochs, training

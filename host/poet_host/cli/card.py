@@ -211,8 +211,8 @@ def _read_learner(
 
 def _write_learner(given: WriteOptions) -> Answer:
     others = {
-        **vars(given), **vars(given.duration), **vars(given.rates), "shuffle": None, "seed": 0,
-        "test_split": given.data.test_split,
+        **vars(given), **vars(given.duration), **vars(given.rates),
+        "shuffle": not given.duration.shuffle, "test_split": given.data.test_split,
     }  # fmt: skip
     for name in (
         "schedule", "data", "image", "port", "storage", "duration", "rates", "load_weights",

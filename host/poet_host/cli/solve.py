@@ -139,9 +139,8 @@ class SolveOptions:
             raise BadInput(f"--deadline-us {us}: the deadline must be a positive number")
         if self.output and self.commit_every:
             api.check_interval(self.commit_every)
-        check_writable(
-            self.output, self.plan_path, read=(*model_files(self.model), self.profile_name)
-        )
+        sources = (*model_files(self.model), self.profile_name, self.data.data)
+        check_writable(self.output, self.plan_path, read=sources)
         if self.unplaced and self.output:
             raise BadInput(
                 "a schedule needs the memory offsets of its tensors, but --unplaced assigns none: "
@@ -176,14 +175,15 @@ def solve(given: SolveOptions) -> int:
         assumed = is_loss_assumed(given.model, given.options)
         show_model(summary, is_assumed=assumed, max_rows=MAX_ROWS)
     objective = given.search.objective
-    with keyboard_interrupts() as interrupted_by, progress(f"solving {graph.name}") as report:
-        plan = api.solve(
-            problem, method=given.method, gap=given.gap, placed=not given.unplaced,
-            work_limit=given.search.work_limit,
-            time_limit_s=api.search_limit_s(given.search.limit_s(), priced_s),
-            progress=lambda *state: report(0, 0, _state_text(objective, *state)),
-        )  # fmt: skip
-    forward = _write(graph, plan, given)
+    with keyboard_interrupts() as interrupted_by:
+        with progress(f"solving {graph.name}") as report:
+            plan = api.solve(
+                problem, method=given.method, gap=given.gap, placed=not given.unplaced,
+                work_limit=given.search.work_limit,
+                time_limit_s=api.search_limit_s(given.search.limit_s(), priced_s),
+                progress=lambda *state: report(0, 0, _state_text(objective, *state)),
+            )  # fmt: skip
+        forward = _write(graph, plan, given)
     _show(graph, profile, problem, plan, summary, steps, given, forward)
     if number := interrupted_by():
         found = "this is the best plan so far" if plan.statements else "no plan was found so far"
@@ -246,7 +246,10 @@ def _write(
         say(f"wrote {given.plan_path}")
     if given.output and plan.status in ("optimal", "feasible"):
         meta = {"model": given.model, "options": given.options.given()}
-        schedule = api.encode(graph, plan, about=meta, forward=not given.no_forward)
+        try:
+            schedule = api.encode(graph, plan, about=meta, forward=not given.no_forward)
+        except KeyboardInterrupt:  # while an inference is planned: the step is
+            schedule = api.encode(graph, plan, about=meta, forward=False)
         schedule.save(given.output)
         say(f"wrote {given.output}: a plan of {len(schedule.plan_part):,} bytes")
         return schedule.forward

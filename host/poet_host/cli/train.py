@@ -93,8 +93,10 @@ class TrainOptions:
     @property
     def best(self) -> Path | None:
         """The file of the best weights by the held-out samples."""
-        is_validated = self.validated or self.patience is not None
-        return self.save_weights.with_suffix(".best.safetensors") if is_validated else None
+        if not (self.validated or self.patience is not None):
+            return None
+        name = self.save_weights.name.removesuffix(".safetensors")  # its other dots are no suffix
+        return self.save_weights.with_name(f"{name}.best.safetensors")
 
     @property
     def files(self) -> Files:
@@ -163,12 +165,7 @@ def train(given: TrainOptions) -> Answer:
 def _task(given: TrainOptions) -> api.Task:
     made = api.load_package(given.schedule) if given.from_samples else None
     schedule = made.schedule if made else api.Schedule.load(given.schedule)
-    if given.commit_every is not None and schedule.model.storage:
-        raise BadInput(
-            f"--commit-every: the schedule {given.schedule} uses a card, and commits after every "
-            f"{schedule.header.commit_every:,} steps. Give the option to `solve`, or solve with "
-            "--no-storage"
-        )
+    api.commit_interval(schedule, given.commit_every)
     data = (
         _samples(given)
         if given.from_samples
@@ -201,10 +198,11 @@ def _task(given: TrainOptions) -> api.Task:
 def _samples(given: TrainOptions) -> api.Dataset:
     data = given.data
     others = (data.normalize, data.test_split, given.augment)
-    if any(it is not None for it in others) or given.duration.balance:
+    order = {"shuffle": True, "balance": False}
+    if any(it is not None for it in others) or given.duration.order != order:
         raise BadInput(
             "--from-samples takes samples as the device does: omit --normalize, --test-split, "
-            "--augment and --balance"
+            "--augment, --balance and --no-shuffle"
         )
     return api.load_samples(given.schedule, data.data)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..data.classes import NO_NAMES
+from ..errors import BadInput
 from ..files import read_json, write_json
 from ..graph.weights import Weights
 from ..schema import convert, of_format
@@ -199,6 +200,8 @@ class Run:
 
         The loss of a single batch is not used, because the losses of batches differ a lot.
         """
+        if end not in ("first", "last"):
+            raise BadInput(f"`end` must be 'first' or 'last', not {end!r}")
         if not self.steps:
             return None
         count = max(1, len(self.steps) // 8)

@@ -144,6 +144,32 @@ static POET_CHECKED int check_staged(struct learning *l,
   return crc == l->crc ? 0 : POET_ERROR_storage_failed;
 }
 
+static bool is_staged(const struct learning *l, uint32_t number) {
+  return l->staged[number / 32] >> (number & 31) & 1;
+}
+
+/* Stage bytes of the tensor that arrives. An error loses it. */
+static POET_CHECKED int put(struct learning *l, const struct place *place,
+                            uint32_t offset, const void *from, uint32_t size) {
+  if (!offset) {
+    TRY(poet_settle(&l->p));
+    TRY(poet_erase(&l->p, place->block,
+                   blocks_of(&place->tensor, learner_unit(l->device))));
+    l->staged[place->number / 32] &= ~(1u << (place->number & 31));
+  }
+  l->arrived = 0;
+  l->crc = poet_crc(offset ? l->crc : 0, from, size);
+  TRY(stage(l, place, offset, from, size));
+  if (offset + size < place->tensor.size_bytes) {
+    l->arrived = offset + size;
+    return 0;
+  }
+  TRY(check_staged(l, place));
+  l->staged[place->number / 32] |= 1u << (place->number & 31);
+  l->is_partial = false;
+  return 0;
+}
+
 static POET_CHECKED int write(struct learning *l, uint32_t named,
                               uint32_t offset, const void *from,
                               uint32_t size) {
@@ -164,28 +190,22 @@ static POET_CHECKED int write(struct learning *l, uint32_t named,
              : l->staging && l->is_partial && !continues) {
     return POET_ERROR_out_of_order;
   }
-  if (!l->staging) {
+  if (offset) {
+    return put(l, &place, offset, from, size);
+  }
+  const bool begins = !l->staging;
+  if (begins) {
     TRY(begin_staging(l));
   }
-  if (!offset) {
-    l->arriving = place.number;
-    l->is_partial = true;
-    TRY(poet_settle(&l->p));
-    TRY(poet_erase(&l->p, place.block,
-                   blocks_of(&place.tensor, learner_unit(l->device))));
-    l->staged[place.number / 32] &= ~(1u << (place.number & 31));
+  const bool overwrites = l->is_partial || is_staged(l, place.number);
+  l->arriving = place.number;
+  l->is_partial = true;
+  const int error = put(l, &place, offset, from, size);
+  if (error) { /* of this tensor there is no more than before */
+    l->is_partial = overwrites;
+    l->staging = !begins;
   }
-  l->arrived = 0; /* an error loses the tensor */
-  l->crc = poet_crc(offset ? l->crc : 0, from, size);
-  TRY(stage(l, &place, offset, from, size));
-  if (offset + size < place.tensor.size_bytes) {
-    l->arrived = offset + size;
-    return 0;
-  }
-  TRY(check_staged(l, &place));
-  l->staged[place.number / 32] |= 1u << (place.number & 31);
-  l->is_partial = false;
-  return 0;
+  return error;
 }
 
 int poet_learner_write(struct poet_learner *learner, uint32_t tensor,
@@ -193,10 +213,6 @@ int poet_learner_write(struct poet_learner *learner, uint32_t tensor,
   struct learning *l = learning_of(learner);
   TRY(learner_enter(l, true, false));
   return learner_leave(l, true, write(l, tensor, offset, from, size));
-}
-
-static bool is_staged(const struct learning *l, uint32_t number) {
-  return l->staged[number / 32] >> (number & 31) & 1;
 }
 
 static POET_CHECKED int adopt_tensor(struct learning *l, uint32_t number,
@@ -270,6 +286,9 @@ static POET_CHECKED int blank_storage(struct learning *l) {
   if (unit && p->partition % unit) {
     return POET_ERROR_not_blank;
   }
+  if (p->partition_blocks < unit) {
+    return POET_ERROR_storage_small;
+  }
   if (unit) {
     error = l->port.erase(l->port.context, p->partition, unit);
   } else {
@@ -291,7 +310,6 @@ static POET_CHECKED int forget(struct learning *l, uint32_t what) {
   if (has_storage(l) && (weights || samples)) {
     TRY(learner_commit(l));
   }
-  l->staging = false;
   /* From then on all is forgotten: at the next start, if the power goes before
    * the commit that follows. */
   const uint32_t epoch = l->samples.record.epoch;
@@ -303,12 +321,14 @@ static POET_CHECKED int forget(struct learning *l, uint32_t what) {
   const bool is_lost = l->p.staging && l->p.staging_fixed;
   error = undo(l, error, generation);
   if (error && !is_lost) {
-    poet_ignore(poet_samples_mark(&l->samples, epoch, 0));
+    poet_samples_unmark(&l->samples, epoch);
   }
-  if (!error && samples) {
+  TRY(error);
+  l->staging = false;
+  if (samples) {
     poet_samples_forget(&l->samples);
   }
-  return error;
+  return 0;
 }
 
 int poet_learner_forget(struct poet_learner *learner, uint32_t what) {

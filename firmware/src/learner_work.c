@@ -98,10 +98,14 @@ uint32_t learner_wanted(const struct learning *l) {
   return l->target > step ? l->target - step : 0;
 }
 
+static float committed_loss(const struct learning *l) {
+  const struct poet_state *now = &l->p.committed.now;
+  return now->step ? now->loss : NAN;
+}
+
 int learner_restore(struct learning *l) {
   TRY(poet_restore(&l->p));
-  const struct poet_state *now = &l->p.committed.now;
-  l->loss = now->step ? now->loss : NAN;
+  l->loss = committed_loss(l);
   return 0;
 }
 
@@ -230,6 +234,7 @@ int learner_renew(struct learning *l) {
   if (!has_storage(l)) {
     return 0;
   }
+  TRY(poet_samples_settle(&l->samples));
   if (poet_in_ram(&l->p) && l->p.live_step == POET_NO_STEP) {
     TRY(learner_restore(l));
   }
@@ -292,23 +297,27 @@ static POET_CHECKED int save(struct learning *l) {
   return error;
 }
 
-int learner_work(struct learning *l, uint32_t budget_us) {
-  int error;
+static POET_CHECKED int work(struct learning *l, uint32_t budget_us) {
+  TRY(poet_samples_settle(&l->samples));
   switch (l->phase) {
   case PHASE_gather:
-    error = gather(l);
-    break;
+    return gather(l);
   case PHASE_step:
-    error = run_step(l, budget_us);
-    break;
+    return run_step(l, budget_us);
   case PHASE_save:
-    error = save(l);
-    break;
+    return save(l);
   default:
-    error = begin_work(l);
+    return begin_work(l);
   }
+}
+
+int learner_work(struct learning *l, uint32_t budget_us) {
+  const int error = work(l, budget_us);
   if (error) {
     l->phase = PHASE_idle;
+    if (l->p.live_step == POET_NO_STEP) {
+      l->loss = committed_loss(l);
+    }
     return error;
   }
   return l->phase != PHASE_idle || l->must_save || has_step(l) ? POET_BUSY : 0;

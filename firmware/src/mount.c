@@ -156,9 +156,11 @@ static POET_CHECKED int check_store(struct poet *p, bool *has_commits) {
   }
   TRY(check_version(p));
   const uint32_t unit = p->port->erase_blocks;
-  return !store->unit_blocks || (unit && store->unit_blocks % unit) ||
-                 3u * store->unit_blocks > p->partition_blocks
-             ? poet_failed(p, POET_ERROR_not_blank)
+  if (!store->unit_blocks || (unit && store->unit_blocks % unit)) {
+    return poet_failed(p, POET_ERROR_not_blank);
+  }
+  return 3u * store->unit_blocks > p->partition_blocks
+             ? poet_failed(p, POET_ERROR_storage_small)
              : 0;
 }
 #else

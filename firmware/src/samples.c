@@ -75,24 +75,6 @@ static uint32_t crc_of_record(const struct poet_samples *s,
   return poet_crc(s->start, record, offsetof(struct poet_samples_record, crc));
 }
 
-/* What an access that failed may have written must not be found later. */
-static POET_CHECKED int undo(struct poet_samples *s, uint32_t block,
-                             int error) {
-  const uint32_t nothing = 0;
-  if (error) {
-    poet_ignore(poet_write_record(s->p, block, &nothing, sizeof nothing));
-    poet_ignore(poet_flush_all(s->p));
-  }
-  return error;
-}
-
-static POET_CHECKED int put_record(struct poet_samples *s,
-                                   const struct poet_samples_record *record) {
-  TRY(poet_write_record(s->p, record_block(s, record->sequence), record,
-                        sizeof *record));
-  return poet_flush_all(s->p);
-}
-
 static POET_CHECKED int write_record(struct poet_samples *s, uint32_t epoch,
                                      uint32_t reset) {
   struct poet_samples_record record = {.magic = POET_SAMPLES_MAGIC,
@@ -103,9 +85,33 @@ static POET_CHECKED int write_record(struct poet_samples *s, uint32_t epoch,
                                        .slots = s->slots,
                                        .reset = reset};
   record.crc = crc_of_record(s, &record);
-  TRY(undo(s, record_block(s, record.sequence), put_record(s, &record)));
+  s->unsure_block = record_block(s, record.sequence);
+  TRY(poet_write_record(s->p, s->unsure_block, &record, sizeof record));
+  TRY(poet_flush_all(s->p));
   s->record = record;
+  s->unsure_block = 0;
   return 0;
+}
+
+int poet_samples_settle(struct poet_samples *s) {
+  const uint32_t nothing = 0;
+  if (s->unsure_block && s->unsure_block < place_block(s, 0)) {
+    return write_record(s, s->record.epoch, s->record.reset);
+  }
+  if (s->unsure_block) {
+    TRY(poet_write_record(s->p, s->unsure_block, &nothing, sizeof nothing));
+    TRY(poet_flush_all(s->p));
+    s->unsure_block = 0;
+  }
+  return 0;
+}
+
+/* Try it now, if there was an error, which is returned. */
+static POET_CHECKED int settled(struct poet_samples *s, int error) {
+  if (error) {
+    poet_ignore(poet_samples_settle(s));
+  }
+  return error;
 }
 
 static POET_CHECKED int read_records(struct poet_samples *s) {
@@ -186,6 +192,7 @@ int poet_samples_open(struct poet_samples *s, bool is_new) {
   s->places = (uint16_t)poet_samples_places(s->slots, !s->ram);
   s->place_blocks = blocks_of_place(s->sample_bytes, s->erase_blocks);
   s->record = (struct poet_samples_record){0};
+  s->unsure_block = 0;
   empty(s);
   if (s->ram) {
     return 0;
@@ -205,7 +212,20 @@ int poet_samples_open(struct poet_samples *s, bool is_new) {
 }
 
 int poet_samples_mark(struct poet_samples *s, uint32_t epoch, uint32_t reset) {
-  return s->ram ? 0 : write_record(s, epoch, reset);
+  if (s->ram) {
+    return 0;
+  }
+  TRY(poet_samples_settle(s));
+  return settled(s, write_record(s, epoch, reset));
+}
+
+void poet_samples_unmark(struct poet_samples *s, uint32_t epoch) {
+  if (!s->ram) {
+    s->record.epoch = epoch;
+    s->record.reset = 0;
+    s->unsure_block = record_block(s, s->record.sequence + 1);
+    poet_ignore(poet_samples_settle(s));
+  }
 }
 
 void poet_samples_forget(struct poet_samples *s) {
@@ -274,10 +294,12 @@ int poet_samples_add(struct poet_samples *s, uint32_t label, uint32_t from,
   if (s->ram) {
     memcpy(s->ram + place * s->sample_bytes, sample, s->sample_bytes);
   } else {
+    TRY(poet_samples_settle(s));
     header.crc = poet_crc(crc_of_header(s, &header), sample, s->sample_bytes);
     s->from[place] = 0; /* a write that fails leaves no sample */
-    TRY(undo(s, place_block(s, place),
-             write_sample(s, place, &header, sample)));
+    s->unsure_block = place_block(s, place);
+    TRY(settled(s, write_sample(s, place, &header, sample)));
+    s->unsure_block = 0;
   }
   s->from[place] = from;
   s->next[label] = number + 1;

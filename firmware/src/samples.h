@@ -25,6 +25,9 @@ struct poet_samples {
   uint32_t place_blocks;
   uint32_t start; /* where the CRCs of this store begin */
   struct poet_samples_record record;
+  /* what an access that failed may have written, and must not be found later;
+   * 0: nothing */
+  uint32_t unsure_block;
 };
 
 /* A sample that is read in order, and its CRC so far. */
@@ -43,10 +46,16 @@ uint32_t poet_samples_blocks(uint32_t classes, uint32_t slots,
 /* Find the samples on storage. If the storage has none for this number of
  * classes and slots, or if it `is_new`, all places are empty. */
 POET_CHECKED int poet_samples_open(struct poet_samples *s, bool is_new);
+/* Replace on storage what an access that failed may have written. While that
+ * fails, nothing else may be acknowledged. */
+POET_CHECKED int poet_samples_settle(struct poet_samples *s);
 /* Let the samples of another epoch be those on storage, from the next start on.
  * `reset` is kept in the record. */
 POET_CHECKED int poet_samples_mark(struct poet_samples *s, uint32_t epoch,
                                    uint32_t reset);
+/* Take this back: `epoch` is the one before. Until poet_samples_settle returns
+ * 0, the storage may have the other record. */
+void poet_samples_unmark(struct poet_samples *s, uint32_t epoch);
 /* Forget all samples. On storage, poet_samples_mark comes first. */
 void poet_samples_forget(struct poet_samples *s);
 /* Keep a sample that step `from` and later ones may draw. `first` is the first

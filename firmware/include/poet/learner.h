@@ -135,7 +135,7 @@ struct poet_learner {
 /* Begin with the newest committed weights on the storage, or those of the
  * package. Blank storage (all bytes of the store's first block 0x00 or all
  * 0xff) is laid out. The store lies in the partition of type 0xDA, or at block
- * 0 if there is no such partition. All arguments but `package` must stay valid.
+ * 0 if there is no such partition. All arguments must stay valid.
  *
  * Another package of the same model goes on with the weights. If it keeps other
  * samples (classes, number or type), the samples on the storage are forgotten.

@@ -285,7 +285,7 @@ struct poet_state {
   /* sequence number of the commit that made these slots the current ones; 0:
    * there is no such state */
   uint32_t generation;
-  /* exclusive or of the CRC-32 of all trailers of CURRENT tensors */
+  /* exclusive or of the CRC-32 of all trailers of renewed CURRENT tensors */
   uint32_t digest;
   uint32_t fixed; /* `sequence` of the last commit with new FIXED tensors */
   float loss;     /* loss of step `step` */

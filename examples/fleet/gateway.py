@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import poet_host as poet
@@ -42,6 +43,11 @@ class Device:
             raise poet.LinkBroken(f"the device {end}: start it again, and repeat the round")
         return self._pipe.stdout.read(size) if what == "r" else b""
 
+    def _stored(self, name: str) -> Any:
+        """How the device stores a tensor."""
+        schedule = self.package.schedule
+        return schedule.model.tensors[schedule.names.index(name)]
+
     def weights(self) -> dict[str, np.ndarray]:
         """Return all parameters and states, by node name."""
         graph, found = self.package.schedule.graph, {}
@@ -51,15 +57,22 @@ class Device:
             data = b"".join(
                 self._ask("r", tensor, at, size) for at, size in zip(places, sizes, strict=True)
             )
-            found[name] = np.frombuffer(data, "<f4").reshape(graph[name].shape)
+            stored = self._stored(name).row_major(data)
+            found[name] = np.frombuffer(stored, "<f4").reshape(graph[name].shape)
         return found
 
     def adopt(self, weights: Mapping[str, np.ndarray]) -> None:
         """Replace the weights that are given, all at once. States of the optimiser become zero."""
         graph = self.package.schedule.graph
+        trained = {node.name for node in graph.trainable}
         for tensor, name in enumerate(self.package.tensors):
-            value = weights.get(name.removesuffix(":anchor"), np.zeros(graph[name].shape))
-            data = np.ascontiguousarray(value, "<f4").tobytes()
+            value = weights.get(name.removesuffix(":anchor"))
+            if value is None and graph[name].start != "zeros":
+                continue  # a constant
+            value = np.zeros(graph[name].shape) if value is None else value
+            if name not in trained and np.array_equal(value, self.package.weights[name]):
+                continue  # it is frozen, and the device may refuse it
+            data = self._stored(name).in_order(np.ascontiguousarray(value, "<f4").tobytes())
             for at in range(0, len(data), PIECE_BYTES):
                 piece = data[at : at + PIECE_BYTES]
                 self._ask("w", tensor, at, len(piece), piece)

@@ -80,17 +80,15 @@ bool sensor_read(uint8_t from, uint8_t first, uint8_t *data, uint32_t count) {
     command(NO_ACKNOWLEDGE | STOP);
     return false;
   }
-  for (uint32_t i = 0; i < count; i++) {
-    if (i) {
-      command(READ_NEXT);
-      if (!wait(SB)) {
-        break;
-      }
-    }
-    data[i] = (uint8_t)SERCOM_DATA(I2C);
+  uint32_t done = 0;
+  do {
+    data[done++] = (uint8_t)SERCOM_DATA(I2C);
+    command(done < count ? READ_NEXT : NO_ACKNOWLEDGE | STOP);
+  } while (done < count && wait(SB));
+  if (done < count) {
+    command(NO_ACKNOWLEDGE | STOP);
   }
-  command(NO_ACKNOWLEDGE | STOP);
-  return true;
+  return done == count;
 }
 
 static bool set(uint8_t reg, uint8_t value) {

@@ -234,7 +234,10 @@ def test_a_host_makes_the_storage_of_a_new_device(
     poet_host("storage", "prepare", made)  # not yet the storage of a learner
     refused = poet_host(*words)
     refused.fails(2, made)
+    before = made.read_bytes()
     assert poet_host(*words, *re.findall(r"--erase-card", refused.err)).code == 0
+    assert made.read_bytes()[:BLOCK] == before[:BLOCK]  # the partition table stays
+    assert len(made.read_bytes()) == len(before)
     learner = Learner(kind, Device(0, 0, made.read_bytes()))
     assert learner.state().samples == 3 * kind.slots
     learner.learn(7)

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -92,7 +92,7 @@ def replay(
     with connect("native", card=schedule.model.storage, arena_bytes=arena_bytes) as connection:
         done = train(
             schedule, connection, data, steps=steps, weights=packaged.weights,
-            commit_every=steps, on_step=on_step,
+            commit_every=None if schedule.model.storage else steps, on_step=on_step,
         )  # fmt: skip
     return SavedWeights(done.weights, packaged.weights.facts)
 
@@ -151,7 +151,7 @@ def write_learner(
 
     Raises BadInput if the storage has no store of the package, or if data or weights do not fit it.
     """
-    packaged = load(Path(folder))
+    packaged, is_new = load(Path(folder)), False
     dataset = as_dataset(data, packaged.schedule.graph, labels=not packaged.repeats_the_input)
     x, labels = raw_samples(dataset, packaged)
     given = None if weights is None else as_weights(weights, packaged.schedule.graph)
@@ -177,10 +177,14 @@ def write_learner(
             make(image.device)
         place: Any = nullcontext(image)
     else:
-        is_new = erase_card or not Path(image).exists()
+        is_new = not Path(image).exists()
         place = new_storage(Path(image), None, make if is_new else None)
     path = None if isinstance(image, Connection) else Path(image)
-    with place as found, _store(found, packaged, writable=True, named=path) as store:
+    with ExitStack() as stack:
+        found = stack.enter_context(place)
+        if erase_card and isinstance(found, Path) and not is_new:
+            make(found)
+        store = stack.enter_context(_store(found, packaged, writable=True, named=path))
         if given is None and store.committed_step is None:
             given = packaged.weights  # a power cut has ended the device's first start
         if given is not None:

@@ -56,11 +56,7 @@ class _Partition(io.RawIOBase):
         return data
 
     def write(self, data: Any) -> int:
-        if self._at + len(data) > self._end:
-            raise BadInput(
-                f"the partition of the card has {self._end:,} bytes, but the learner needs "
-                f"{self._at + len(data):,}: make a larger one with `poet-host storage prepare`"
-            )
+        _check_room(self._end, self._at + len(data))
         self._device.write(PARTITION, 0, bytes(data), start=self._at)
         self._at += len(data)
         return len(data)
@@ -257,8 +253,9 @@ class LearnerStore(CardDevice):
 def lay_out(place: Path | Device, packaged: Packaged) -> None:
     """Write the storage of a device that has learned nothing yet, such as an SD card.
 
-    `place`: a file, or a board with the card, whose content is lost. The storage has as many blocks
-    as the package states, and no block needs an erase.
+    `place`: a file, or a board with the card, whose content is lost. If a file has a partition of
+    type 0xDA, only that of the partition is. The storage has as many blocks as the package states,
+    and no block needs an erase.
     """
     blocks, own, unit = most_storage_blocks(packaged), own_blocks(packaged, 1), UNIT_BLOCKS
     model, identity = packaged.schedule.model, randbits(32)
@@ -278,9 +275,28 @@ def lay_out(place: Path | Device, packaged: Packaged) -> None:
     if isinstance(place, Device):
         write_all(cast(BinaryIO, _Partition(place)), bytes(image))
     else:
-        place.write_bytes(image)
+        _write_image(place, bytes(image))
     with LearnerStore(place, packaged, writable=True) as made:
         made.put_weights(packaged.weights, 0)
+
+
+def _write_image(path: Path, image: bytes) -> None:
+    with path.open("r+b" if path.exists() else "wb+") as file:
+        if table := in_table(file.read(BLOCK)):
+            _check_room(table[1] * BLOCK, len(image))
+            file.seek(table[0] * BLOCK)
+        else:
+            file.truncate(0)
+            file.seek(0)
+        file.write(image)
+
+
+def _check_room(size_bytes: int, needed_bytes: int) -> None:
+    if needed_bytes > size_bytes:
+        raise BadInput(
+            f"the partition of the card has {size_bytes:,} bytes, but the learner needs "
+            f"{needed_bytes:,}: make a larger one with `poet-host storage prepare`"
+        )
 
 
 def _kind_of(packaged: Packaged) -> int:

@@ -79,6 +79,9 @@ MISUSES = {
     36: "CRCDATAIN written while the CRC unit works on earlier data",
     37: "CRCCHKSUM is enable-protected",
     38: "CRCSTATUS read with the I/O interface",
+    62: "BOD33 changes while it is enabled",
+    60: "CRCCTRL is enable-protected",
+    61: "CRCCHKSUM read while CRCBUSY is set",
 }
 
 

@@ -103,17 +103,23 @@ uint8_t chip_reset_cause(void) {
 static void set_brown_out(uint32_t bits) {
   while (!(SYSCTRL_PCLKSR & PCLKSR_B33SRDY)) {
   }
-  SYSCTRL_BOD33 = BOD33_LEVEL(SUPPLY_LEVEL) | BOD33_HYST | bits;
+  SYSCTRL_BOD33 = bits;
 }
 
-/* Wait until the supply suffices. From then on, reset the chip if it sinks. */
+/* Wait until the supply suffices. From then on, reset the chip if it sinks. The
+ * detector is disabled before its level and action change, which could reset
+ * the chip otherwise: 17.8.14. */
 static void watch_supply(void) {
-  set_brown_out(0);
-  set_brown_out(BOD33_ENABLE);
+  const uint32_t level = BOD33_LEVEL(SUPPLY_LEVEL) | BOD33_HYST;
+  set_brown_out(SYSCTRL_BOD33 & ~BOD33_ENABLE);
+  set_brown_out(level);
+  set_brown_out(level | BOD33_ENABLE);
   while ((SYSCTRL_PCLKSR & (PCLKSR_BOD33RDY | PCLKSR_BOD33DET)) !=
          PCLKSR_BOD33RDY) {
   }
-  set_brown_out(BOD33_ENABLE | BOD33_RESET);
+  set_brown_out(level);
+  set_brown_out(level | BOD33_RESET);
+  set_brown_out(level | BOD33_RESET | BOD33_ENABLE);
 }
 
 /* The detector has not reset the chip, so it suffices if the detector runs. */

@@ -125,6 +125,7 @@ void chip_spi_receive_block(uint8_t *in, const uint8_t *from, uint32_t have) {
   for (const uint8_t *end = in + have; in < end; in++) {
     DMAC_CRCDATAIN = *in = *from++;
   }
+  DMAC_CRCSTATUS = DMAC_CRCBUSY;
   DMAC_CTRL = DMAC_ENABLE | DMAC_LEVELS;
   compute_crc(DMAC_CRC_OF_CHANNEL(RECEIVE), DMAC_CRCCHKSUM);
   go();
@@ -163,6 +164,7 @@ uint32_t chip_crc(uint32_t crc, const void *data, uint32_t size) {
     DMAC_CRCDATAIN = word[6];
     DMAC_CRCDATAIN = word[7];
   }
+  DMAC_CRCSTATUS = DMAC_CRCBUSY;
   return poet_crc(DMAC_CRCCHKSUM, end - size, size);
 }
 

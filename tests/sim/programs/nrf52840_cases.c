@@ -250,6 +250,10 @@ int main(void) {
 #elif CASE == 29
   SPIM3(0x524) = 0x0a000000;
   REG8(0x4002f500) = 7;
+#elif CASE == 31 /* the flash is written while POFCON is enabled */
+  REG32(0x40000510) = 1;
+  REG32(0x4001e504) = 1;
+  REG32(0x80000) = 0;
 #elif CASE == 30 /* a bounce block that nobody touches is fine */
   spi_start(0x0a000000);
   BOUNCE[0] = 0x55;

@@ -87,6 +87,13 @@ static void crc_start(unsigned control) {
   DMAC16(0x00) = 4;
 }
 
+/* Return the checksum. Until CRCBUSY is cleared, the unit cannot be disabled.
+ */
+static uint32_t crc_end(void) {
+  DMAC8(0x0c) = 1;
+  return DMAC32(0x08);
+}
+
 static uint32_t timer_count(void) {
   TC16(4, 0x02) = 1 << 15 | 0x10;
   while (TC8(4, 0x0f) & 0x80)
@@ -268,21 +275,21 @@ int main(void) {
   crc_start(1 << 8 | 1 << 2 | 2);
   for (int i = 0; i < 4; i++)
     DMAC32(0x04) = word[i];
-  print_hex(DMAC32(0x08));
+  print_hex(crc_end());
   crc_start(1 << 8 | 1 << 2 | 2);
   DMAC32(0x04) = word[0];
   DMAC32(0x04) = word[1];
-  uint32_t part = DMAC32(0x08);
+  uint32_t part = crc_end();
   crc_start(1 << 8 | 1 << 2 | 2);
   DMAC32(0x04) = word[2] ^ part;
   DMAC32(0x04) = word[3];
-  print_hex(DMAC32(0x08));
+  print_hex(crc_end());
 #elif CASE == 34 /* the same of bytes, and CRC-16 */
   for (unsigned polynomial = 0; polynomial < 2; polynomial++) {
     crc_start(1 << 8 | polynomial << 2);
     for (int i = 0; i < 16; i++)
       DMAC32(0x04) = (uint8_t)text[i];
-    print_hex(DMAC32(0x08));
+    print_hex(crc_end());
   }
 #elif CASE == 35 /* the CRC unit does not read CRCDATAIN */
   DMAC32(0x04) = 1;
@@ -296,6 +303,17 @@ int main(void) {
 #elif CASE == 38 /* CRCBUSY has no clear meaning with the I/O interface */
   crc_start(1 << 8 | 1 << 2 | 2);
   print_hex(DMAC8(0x0c));
+#elif CASE == 62 /* the level of the brown-out detector changes at once */
+  REG32(0x40000834) = 39 << 16 | 2;
+#elif CASE == 60 /* a busy CRC unit stays enabled, whatever CTRL is */
+  crc_start(1 << 8);
+  DMAC32(0x04) = 1;
+  DMAC16(0x00) = 0;
+  DMAC16(0x02) = 0x21 << 8;
+#elif CASE == 61 /* the checksum of a busy CRC unit is read */
+  crc_start(1 << 8);
+  DMAC32(0x04) = 1;
+  print_hex(DMAC32(0x08));
 #elif CASE == 32 /* serial number words */
   print_hex(REG32(0x0080a00c));
   print_hex(REG32(0x0080a048));

@@ -101,6 +101,7 @@ struct samd21_dmac {
   uint32_t base, write_back;
   uint32_t crc; /* in the register's order of bits */
   uint64_t crc_busy_until;
+  bool crc_busy; /* CRCSTATUS.CRCBUSY, with the I/O interface */
   uint8_t selected;
   struct samd21_channel channels[SAMD21_CHANNELS];
   struct event kick;

@@ -164,6 +164,12 @@ static bool set_brown_out(void *owner, uint32_t value) {
   struct samd21_clock *c = owner;
   struct machine *m = c->chip->m;
   if (m->now >= c->bod_busy_until) {
+    if ((c->bod33 & BOD33_ENABLE) &&
+        (c->bod33 ^ value) & ~(uint32_t)BOD33_ENABLE)
+      machine_stop(
+          m, RUN_FAULT,
+          "SYSCTRL: BOD33 changes while it is enabled, which may reset "
+          "the chip (17.8.14)");
     c->bod_busy_until = m->now + BOD_BUSY_CYCLES * m->ticks_per_cycle;
     c->bod33 = value;
     check_supply(c->chip);

@@ -88,6 +88,7 @@ static bool write_control(void *owner, uint32_t value) {
     d->control = d->crc_control = 0;
     d->requests = d->crc = 0;
     d->crc_busy_until = 0;
+    d->crc_busy = false;
     samd21_dmac_raise(d);
     return true;
   }
@@ -96,7 +97,7 @@ static bool write_control(void *owner, uint32_t value) {
     machine_stop(d->chip->m, RUN_FAULT,
                  "DMAC: BASEADDR and WRBADDR must point to 128-bit aligned "
                  "RAM before it is enabled");
-  d->control = (uint16_t)value;
+  d->control = (uint16_t)(d->crc_busy ? value | CTRL_CRC : value);
   return true;
 }
 
@@ -175,6 +176,7 @@ static bool write_crc_data(void *owner, uint32_t value) {
   if (d->crc_busy_until < d->chip->m->began)
     d->crc_busy_until = d->chip->m->began;
   d->crc_busy_until += size;
+  d->crc_busy = true;
   samd21_dmac_crc(d, bytes, size);
   return true;
 }
@@ -192,11 +194,23 @@ static uint32_t checksum(void *owner) {
   struct samd21_dmac *d = owner;
   uint32_t reversed = 0;
   check_crc_idle(d, "CRCCHKSUM read");
+  if (d->crc_busy)
+    machine_stop(d->chip->m, RUN_FAULT,
+                 "DMAC: CRCCHKSUM read while CRCBUSY is set: write 1 to it "
+                 "first");
   if (!(d->crc_control & CRC_32))
     return d->crc & 0xffff;
   for (unsigned bit = 0; bit < 32; bit++)
     reversed |= (d->crc >> bit & 1) << (31 - bit);
   return ~reversed;
+}
+
+/* With the I/O interface, CRCBUSY stays set until 1 is written to it, and
+   CTRL.CRCENABLE until then, too (20.8.1, 20.8.5). */
+static bool write_crc_status(void *owner, uint32_t value) {
+  struct samd21_dmac *d = owner;
+  d->crc_busy &= !(value & 1);
+  return true;
 }
 
 static uint32_t crc_status(void *owner) {
@@ -251,7 +265,7 @@ static const struct reg registers[] = {
     {CRCCTRL, 2, BY_FUNCTION, OF_DMAC(crc_control), .set = write_crc_control},
     {CRCDATAIN, 4, .on_write = WRITE_ONLY, .set = write_crc_data},
     {CRCCHKSUM, 4, BY_FUNCTION, .get = checksum, .set = write_checksum},
-    {CRCSTATUS, 1, BY_FUNCTION, .get = crc_status},
+    {CRCSTATUS, 1, BY_FUNCTION, .get = crc_status, .set = write_crc_status},
     {QOSCTRL, 1, .on_write = WRITE_ONLY},
     {SWTRIGCTRL, 4, SET_ONES, OF_DMAC(requests), .after = requested},
     {PRICTRL0, 4, .on_write = ZERO_ONLY},

@@ -65,6 +65,7 @@ MISUSES = {
     27: "UARTE0: a transfer starts while ENABLE is not 8",
     28: "the model of NVMC does not cover register offset 0x50c",
     29: "the model of SPIM3 does not cover register offset 0x500 in that width",
+    31: "anomaly 242",
 }
 
 

@@ -89,16 +89,17 @@ void chip_watchdog_bites(uint32_t at, uint32_t from) {
   health_bites(at, from);
 }
 
-/* After power-on and after a brown-out, no bit is set. */
+/* After power-on and after a brown-out, no bit is set. The button may set other
+ * bits, too (anomaly 136). */
 uint8_t chip_reset_cause(void) {
   const uint32_t cause = POWER_RESETREAS;
   POWER_RESETREAS = cause;
-  return cause & RESETREAS_LOCKUP     ? POET_RESET_lock_up
-         : cause & RESETREAS_DOG      ? POET_RESET_watchdog
-         : cause & RESETREAS_RESETPIN ? POET_RESET_button
-         : cause & RESETREAS_SREQ     ? POET_RESET_requested
-         : cause                      ? POET_RESET_unknown
-                                      : POET_RESET_power_on;
+  return cause & RESETREAS_RESETPIN ? POET_RESET_button
+         : cause & RESETREAS_LOCKUP ? POET_RESET_lock_up
+         : cause & RESETREAS_DOG    ? POET_RESET_watchdog
+         : cause & RESETREAS_SREQ   ? POET_RESET_requested
+         : cause                    ? POET_RESET_unknown
+                                    : POET_RESET_power_on;
 }
 
 /* The kit's nominal supply is 3.0 V; the card works from 2.7 V on. */

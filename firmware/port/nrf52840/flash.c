@@ -14,7 +14,10 @@
 /* A part may take 5 % longer, and about 1 ms to be set up. */
 enum { PART_MS = 8, PARTS = 11 };
 
+/* With the comparator of the supply, an operation hangs the core if the supply
+ * is low (anomaly 242). */
 static void configure(uint32_t mode) {
+  POWER_POFCON = mode == NVMC_READ ? POFCON_2V7 : 0;
   NVMC_CONFIG = mode;
   while (!NVMC_READY) {
   }

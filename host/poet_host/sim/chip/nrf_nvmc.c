@@ -18,7 +18,7 @@ enum {
   PAGE_BYTES = 4096,
   ERASE_US = 85000,   /* tERASEPAGE */
   PART_RESET_MS = 10, /* of ERASEPAGEPARTIALCFG.DURATION, which has 7 bits */
-  CACHE_LINES = 128, /* 2 KiB in lines of 16 bytes */
+  CACHE_LINES = 128,  /* 2 KiB in lines of 16 bytes */
   CACHE_LINE_SHIFT = 4,
   CACHE_MISS_CYCLES = 3, /* W_FLASHCACHE */
   NO_CACHE_CYCLES = 2,   /* W_FLASH, for every 8 bytes */
@@ -38,7 +38,14 @@ static uint32_t ready(void *owner) {
   return !flash_busy(n->p.chip->m);
 }
 
+static void check_comparator(struct nrf_nvmc *n) {
+  if (n->p.chip->power.power_fail & 1)
+    nrf_stop(&n->p, "the flash changes while POFCON is enabled, which hangs "
+                    "the core if the supply is low (anomaly 242)");
+}
+
 static bool may_erase(struct nrf_nvmc *n, uint32_t page) {
+  check_comparator(n);
   if (n->config != ERASE_ENABLED)
     nrf_stop(&n->p, "ERASEPAGE is written while CONFIG does not enable erase");
   else if (page % PAGE_BYTES)
@@ -80,9 +87,10 @@ bool nrf_nvmc_writes(const struct nrf52840 *chip) {
 
 static bool store(void *owner, uint32_t address, unsigned size,
                   uint32_t value) {
-  const struct nrf_nvmc *n = owner;
+  struct nrf_nvmc *n = owner;
   if (!nrf_nvmc_writes(n->p.chip) || size != 4)
     return false;
+  check_comparator(n);
   flash_program(n->p.chip->m, address, &value);
   return true;
 }
@@ -111,7 +119,7 @@ void nrf_nvmc_create(struct nrf52840 *chip) {
                             .erase_bytes = PAGE_BYTES,
                             .program_bytes = 4,
                             .counted_bytes = 4,
-                            .most_writes = 2,  /* nWRITE */
+                            .most_writes = 2, /* nWRITE */
                             .erase_us = ERASE_US,
                             .write_us = 41, /* tWRITE */
                         });

@@ -236,7 +236,8 @@ int poet_format(struct poet *p, uint32_t total_blocks) {
    * power is now cut, or the card does not write the new identity. Only a
    * damaged record has a number that leaves none for others. */
   p->committed.sequence &= INT32_MAX;
-  TRY(poet_commit(p, &(struct poet_commit){.now.step = POET_NO_STEP}, 1));
+  TRY(poet_commit(p, &(struct poet_commit){.now.step = POET_NO_STEP},
+                  poet_number_after(p->committed.every)));
   TRY(poet_write_record(p, 0, &store, sizeof store));
   TRY(poet_flush_all(p));
   return poet_mount(p);

@@ -341,5 +341,5 @@ __attribute__((noinline)) int poet_replace_commit(struct poet *p) {
   return p->committed.now.step == POET_NO_STEP || poet_committed(p)
              ? 0
              : poet_commit(p, &(struct poet_commit){.now.step = POET_NO_STEP},
-                           1);
+                           poet_number_after(p->committed.every));
 }

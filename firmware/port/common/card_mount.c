@@ -188,7 +188,9 @@ static void idle_entered(void) {
   }
 }
 
+/* The limit begins with the first of these commands. */
 static void go_idle(void) {
+  card.since = card.since ? card.since : chip_ticks() | 1;
   sd_command(SD_GO_IDLE, 0, idle_entered);
 }
 
@@ -237,6 +239,6 @@ static void slow_down(void) {
 
 void card_initialise(void) {
   card.about.is_ready = false;
-  card.since = chip_ticks();
+  card.since = 0;
   deselect(slow_down);
 }

@@ -19,9 +19,9 @@ from .model import OnnxNode
 
 Constants = Mapping[str, Array]
 
-_SAMPLES = np.linspace(-4, 4, 33)
 _LARGE = np.logspace(2, 30, 57)
 _WIDE = np.concatenate([-_LARGE, np.linspace(-60, 60, 481), _LARGE])
+_SCALES = (1.0, 1e4)  # of samples of a norm, besides that at which epsilon matters
 _MAX_NODES = 20  # of a cone
 _CURVES = {"Erf", "Erfc", "Tanh"}  # every gelu contains one of these operators
 _NUMPY: dict[str, Callable[..., Array]] = {
@@ -165,9 +165,9 @@ def _match(
             continue
         ops = [node.op for node in needed]
         if not _CURVES.isdisjoint(ops):
-            answer = _evaluated(source, _SAMPLES, output, needed, constants)
+            answer = _evaluated(source, _WIDE, output, needed, constants)
             for approximate, function in (("none", _gelu), ("tanh", _gelu_tanh)):
-                if _same(answer, function(_SAMPLES)):
+                if _same(answer, function(_WIDE)):
                     attributes = {"approximate": approximate}
                     made = replace(cone[output], op="Gelu", inputs=(source,), attributes=attributes)
                     return made, needed
@@ -237,10 +237,16 @@ def _normed(
     is_along_last = all(known[name].size == known[name].shape[-1] for name in vectors)
     if len(sizes) > 1 or len(vectors) > 2 or not small or not is_along_last:
         return None
-    noise = np.random.default_rng(0).standard_normal((3, sizes.pop()))
+    rng = np.random.default_rng(0)
+    # Ones and zeros, with which a training begins, do not show where they are used.
+    known |= {name: rng.standard_normal(known[name].shape) for name in vectors}
+    rows = np.concatenate(
+        [rng.standard_normal((3, size := sizes.pop())), np.eye(size), -np.eye(size)]
+    )
     for epsilon in small:
-        x = noise * sqrt(epsilon)  # so that it matters where epsilon is added
-        answer = _evaluated(source, x, output, nodes, constants)
+        # At its root, it matters where epsilon is added; in rows with one number, limits do.
+        x = np.concatenate([rows * scale for scale in (sqrt(epsilon), *_SCALES)])
+        answer = _evaluated(source, x, output, nodes, {**constants, **known})
         whole = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
         for weight, bias in permutations((*vectors, "", "")[:2]):  # "" is a missing one
             expected = whole * (known[weight] if weight else 1) + (known[bias] if bias else 0)

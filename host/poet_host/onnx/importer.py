@@ -111,11 +111,24 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     return replace(found, origin=_origin(model, context))
 
 
+# Operators whose result has the axes of what they read. `Gather` reads an embedding.
+_KEEP_AXES = frozenset(
+    (
+        *("Add", "Cast", "Clip", "Div", "Dropout", "Elu", "Gather", "Gelu", "Gemm", "Identity"),
+        *("LayerNormalization", "LeakyRelu", "MatMul", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"),
+    )
+)
+
+
 def _check_steps(model: OnnxModel) -> None:
     """Raise BadInput if a layer along time takes the samples of an input for its steps."""
+    of_samples = {given.name for given in model.inputs}  # tensors whose first axis is theirs
     for node in model.nodes:
+        read = node.inputs[1:] if node.op == "Gather" else node.inputs
+        if node.op in _KEEP_AXES and not of_samples.isdisjoint(read):
+            of_samples |= {*node.outputs}
         name = node.inputs[0] if node.op in RECURRENT_RULES else ""
-        if name in {given.name for given in model.inputs}:
+        if name in of_samples:
             raise BadInput(
                 f"{model.where}: the layer {node.op} walks along the first axis of {name}, but "
                 "this must be the axis of the samples: exchange the axes before the layer "

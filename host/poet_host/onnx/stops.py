@@ -3,15 +3,18 @@
 An ONNX file does not state any of this, nor some options of functions.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from functools import partial
-from math import inf
 from typing import Any
 
 from ..errors import BadInput
 
-# For functions, an option that exporters leave out if it is below a limit: place, name and limit.
-_LEFT_OUT = {"avg_pool2d": (6, "divisor_override", inf), "softplus": (2, "threshold", 20)}
+# For functions, an option that exporters leave out: its place and name, and for which values.
+_LEFT_OUT: dict[str, tuple[int, str, Callable[[Any], bool]]] = {
+    "avg_pool2d": (6, "divisor_override", bool),
+    "embedding": (5, "scale_grad_by_freq", bool),
+    "softplus": (2, "threshold", lambda value: value < 20),
+}
 
 
 def check_stops(
@@ -83,9 +86,9 @@ def _changed(module: Any, copied: Any, read: Set[str]) -> Iterator[str]:
 
 def _option(name: str, args: Any, kwargs: Any) -> Iterator[str]:
     """Yield the option of a call that no ONNX file states, if it has an effect."""
-    place, option, limit = _LEFT_OUT.get(name, (0, "", -inf))
+    place, option, is_left_out = _LEFT_OUT.get(name, (0, "", bool))
     value = kwargs.get(option, (*args, *[None] * 7)[place]) if option else None
-    if value is not None and value < limit:
+    if value is not None and is_left_out(value):
         yield f"{name} with {option}={value}"
 
 

@@ -89,8 +89,9 @@ def tokens_near(
         reached |= {*node.outputs}
         for name in node.inputs if node.op in _COMPARING else ():
             numbers = np.unique(constants.get(name, np.empty(0)))
-            if len(numbers) <= _MOST_NUMBERS:
-                found |= {int(number) for number in numbers if abs(number) < _MOST_TOKENS}
+            if len(numbers) > _MOST_NUMBERS:
+                numbers = numbers[np.linspace(0, len(numbers) - 1, _MOST_NUMBERS, dtype=int)]
+            found |= {int(number) for number in numbers if abs(number) < _MOST_TOKENS}
     near = [number + step for step in (1, 0, -1) for number in sorted(found)]
     return np.array([*dict.fromkeys(n for n in near if 0 <= n < _MOST_TOKENS)], np.int64)
 

@@ -20,7 +20,15 @@ from .node import ImportedNode, Rule
 from .tokens import TokenValues, evaluate_for_texts, is_evaluable, is_uniform
 
 # What rules raise for a node that violates the ONNX standard.
-_VIOLATIONS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_VIOLATIONS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 class Untrainable(BadInput):

@@ -168,13 +168,13 @@ def commit_interval(schedule: Schedule, commit_every: int | None) -> int:
     every = schedule.header.commit_every if schedule.model.storage else COMMIT_EVERY
     if commit_every is None:
         return every
+    if commit_every < 1:
+        raise BadInput(f"`commit_every` must be at least 1, not {commit_every}")
     if schedule.model.storage:
         raise BadInput(
             f"--commit-every: the schedule uses a card, and commits after every {every:,} steps. "
             "Give the option to `solve`, or solve with --no-storage"
         )
-    if commit_every < 1:
-        raise BadInput(f"`commit_every` must be at least 1, not {commit_every}")
     return commit_every
 
 

@@ -19,6 +19,8 @@ from poet_host.card.weights import SavedWeights
 from poet_host.data.datasets import Dataset, load_data
 from poet_host.data.facts import NO_FACTS
 from poet_host.data.normalization import Normalization
+from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values, to_named
 from poet_host.plan.limits import ram_bytes
@@ -448,3 +450,12 @@ def test_weights_of_any_number_type_are_used_as_float32() -> None:
 def test_an_example_without_a_batch_is_refused() -> None:
     with pytest.raises(poet.BadInput, match=r"`example` has shape \(4,\)"):
         poet.load(torch.nn.Linear(4, 3), TX[0])
+
+
+def test_pairs_of_a_sample_and_itself_are_samples_alone() -> None:
+    """Then both are normalised, as those of (x, x)."""
+    b = Builder("same", (2, 4))
+    graph = training_graph(b.model(b.mse(b.linear(b.data, 4))), Sgd(0.1))
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    found = as_dataset(((one, one.copy()) for one in x), graph)
+    assert found.y is found.x

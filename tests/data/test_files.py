@@ -244,6 +244,7 @@ def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
         ("1,2,0\n1,2\n", "line 2: it has 2 columns, .* 3"),
         ("1,2,0\n1,x,0\n", r'line 2, column 2: "x" is not a number'),
         ("1,x,0\n1,2,0\n", r'line 1, column 2: "x" is not a number'),  # and no header
+        ("0,1,2,3\n1,2,3,0\n", "line 1: this row counts the columns"),
         ("?,?,0\n1,2,0\n", r'line 1, column 1: "\?" is not a number'),
         (",,rose\n1,2,iris\n", r'line 1, column 1: "" is not a number'),
         ("1,2,0\n1,1_5,0\n", r'line 2, column 2: "1_5" is not a number'),

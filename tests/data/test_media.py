@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 from PIL import Image
+from poet_host.api.inputs import fitted as as_fitted
 from poet_host.data.augment import augmentation_of
 from poet_host.data.datasets import Dataset, load_data
 from poet_host.data.fitted import FittedData, batch_of_step, fit, samples_of_steps
@@ -72,8 +74,38 @@ def test_the_folder_of_an_image_is_its_class(
 
 def test_samples_are_held_out_in_one_folder_only(tmp_path: Path) -> None:
     path = images(tmp_path / "pets", "train", "val", "test")
-    with pytest.raises(BadInput, match="train, test and val: samples"):
+    with pytest.raises(BadInput, match=r"test, train, val: samples .* move val out"):
         load_data(path, graph=classifier(3, 5, 4))
+
+
+def test_halves_are_known_among_other_folders(tmp_path: Path) -> None:
+    path = images(tmp_path / "pets", "Train", "Test")
+    (path / "out").mkdir()
+    images(path / "Train" / "cat" / ".thumbs")
+    data = load_data(path, graph=classifier(3, 5, 4))
+    assert (tuple(data.classes), len(data.x)) == (("cat", "dog"), 6)
+    assert data.x_test is not None
+    alone = load_data(images(tmp_path / "alone", "train"), graph=classifier(3, 5, 4))
+    assert (tuple(alone.classes), alone.x_test) == (("cat", "dog"), None)
+
+
+def test_folders_with_numbers_are_in_their_order(tmp_path: Path) -> None:
+    for number in (10, 2, 1):
+        (tmp_path / str(number)).mkdir()
+        Image.new("RGB", (6, 10)).save(tmp_path / str(number) / "0.png")
+    data = load_data(tmp_path, graph=classifier(3, 5, 4, classes=3))
+    assert tuple(data.classes) == ("1", "2", "10")
+
+
+def test_an_image_is_turned_as_its_camera_was_held(tmp_path: Path) -> None:
+    path, exif = images(tmp_path / "pets", suffix=".jpg"), Image.Exif()
+    exif[274] = 6  # to be turned clockwise
+    left = Image.new("RGB", (10, 10))
+    left.paste((255, 255, 255), (0, 0, 5, 10))
+    left.save(path / "cat" / "0.jpg", exif=exif)
+    upper = load_data(path, graph=classifier(3, 4, 4)).x[0]
+    assert (upper[:, 0] > 0.9).all()
+    assert (upper[:, 3] < 0.1).all()
 
 
 @pytest.mark.parametrize("mode", ["I;16", "I", "F"])
@@ -185,6 +217,8 @@ def test_balance_draws_each_class_equally_often_and_every_sample_in_time() -> No
     assert set(data.y[epoch[:3]]) == {0, 1, 2}
     assert set(samples_of_steps(data, 4, 0, 0, 17 * 9)) == set(range(70))
     assert not np.array_equal(epoch, samples_of_steps(data, 4, 0, 17, 17))
+    some = replace(data, y=np.where(np.arange(70) % 2, data.y, 3))  # 3: an ignored label
+    assert set(some.y[samples_of_steps(some, 4, 0, 0, 17)]) == {0, 1, 2}
 
 
 def test_augmentation_follows_from_seed_and_step_alone() -> None:
@@ -280,3 +314,8 @@ def test_balance_needs_classes_and_an_order_of_its_own() -> None:
         fit(Dataset("d", x, x, balance=True), autoencoder(1, 4, 4))
     with pytest.raises(BadInput, match="omit --no-shuffle"):
         fitted(Dataset(**{**vars(numbered(8, (2,))), "balance": True, "shuffle": False}), (2,))
+    data, graph = Dataset(**{**vars(numbered(8, (2,))), "balance": True}), classifier(2, classes=3)
+    for given in (data, fit(data, graph)):
+        with pytest.raises(BadInput, match="omit --no-shuffle"):
+            as_fitted(given, graph, shuffle=False)
+    assert as_fitted(replace(data, shuffle=False), graph, shuffle=True).shuffle

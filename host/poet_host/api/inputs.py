@@ -91,8 +91,8 @@ def fitted(data: Data, graph: Graph, shuffle: bool | None = None) -> FittedData:
 
     If `shuffle` is not None, it replaces the choice of the data set.
     """
-    found = fit(as_dataset(data, graph), graph)
-    return found if shuffle is None else replace(found, shuffle=shuffle)
+    found = as_dataset(data, graph)
+    return fit(found if shuffle is None else replace(found, shuffle=shuffle), graph)
 
 
 def as_dataset(data: Data, graph: Graph | None = None, labels: bool = True) -> Dataset:
@@ -230,6 +230,8 @@ def _read(data: Any, graph: Graph | None) -> Dataset:
         raise BadInput(
             f"data: samples of this {what} differ in shape ({error}): give them all the same shape"
         ) from error
+    if graph is not None and learns_samples(graph) and np.array_equal(x, y):
+        y = x  # as in (x, x): both are normalised
     ordered = type(getattr(data, "sampler", None)).__name__ == _SORTED
     return Dataset(what, x, y, shuffle=not ordered)
 

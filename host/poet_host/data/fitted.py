@@ -44,6 +44,7 @@ def fit(dataset: Dataset, graph: Graph) -> FittedData:
     A data set that has already been fitted to this graph object is returned unchanged.
     """
     if isinstance(dataset, FittedData) and dataset.graph is graph:
+        _check_drawing(dataset, graph)
         return dataset
     x, y = fit_half(dataset, "", dataset.x, dataset.y, graph)
     if len(x) < graph.batch and not dataset.draw:
@@ -301,12 +302,19 @@ def samples_of_steps(
 def _order(dataset: Dataset, seed: int, epoch: int) -> Array:
     count = len(dataset.x)
     order = _shuffled(count, seed, epoch) if dataset.shuffle else np.arange(count)
-    return _balanced(order, dataset.y) if dataset.balance else order
+    if dataset.balance and isinstance(dataset, FittedData):
+        return _balanced(order, dataset.y, classes_of(dataset.graph))
+    return order
 
 
-def _balanced(order: Array, labels: Array) -> Array:
-    """Return as many samples, one of each class in turn. A rare class repeats its samples."""
-    by_class = order[np.argsort(labels[order], kind="stable")]
+def _balanced(order: Array, labels: Array, classes: int) -> Array:
+    """Return as many samples, one of each class in turn. A rare class repeats its samples.
+
+    Samples with an ignored label, which is no class, are left out if there are others.
+    """
+    known = order[labels[order] < classes]
+    known = known if len(known) else order
+    by_class = known[np.argsort(labels[known], kind="stable")]
     _, first, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
     turn, place = np.arange(len(order)) % len(counts), np.arange(len(order)) // len(counts)
     return by_class[first[turn] + place % counts[turn]]

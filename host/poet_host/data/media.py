@@ -51,15 +51,20 @@ def read_media(
     if len(kinds) > 1:
         raise BadInput(f"{where}: the folder has images and sounds: use a folder for each")
     read = (_sounds if kinds.pop() else _images)(where, graph, sample_rate_hz)
-    folders = {folder.name: folder for folder in _folders(path)}
+    folders = {it.name.lower(): it for it in _folders(path) if any(_files(it))}
     held = [name for name in _HELD_OUT if name in folders]
-    is_split = bool(held) and folders.keys() == {"train", *held}
-    halves = {"": path / "train", "_test": path / held[0]} if is_split else {"": path}
-    if "train" in folders and len(held) > 1:
+    others = sorted(folders.keys() - {"train", *held[:1]})
+    is_split = "train" in folders and (
+        bool(held) or (not others and any(_folders(folders["train"])))
+    )
+    if is_split and others:
         raise BadInput(
-            f"{where}: the folder has train, {' and '.join(held)}: samples are held out in one "
-            "folder only, so move the others out of it"
+            f"{where}: the folder has {', '.join(sorted(folders))}: samples are held out in one "
+            f"folder only, so move {' and '.join(others)} out of it"
         )
+    halves = {"": folders["train"] if is_split else path}
+    if is_split and held:
+        halves["_test"] = folders[held[0]]
     if not labels or learns_samples(graph):
         return {
             f"x{half}": _read(where, sorted(_files(it)), read, graph) for half, it in halves.items()
@@ -87,12 +92,15 @@ def read_media(
 
 
 def _folders(path: Path) -> list[Path]:
-    return sorted(it for it in path.iterdir() if it.is_dir() and not it.name.startswith("."))
+    """Return the folders in a folder, in alphabetical order. Whole numbers are in their order."""
+    found = (it for it in path.iterdir() if it.is_dir() and not it.name.startswith("."))
+    return sorted(found, key=lambda it: (int(it.name) if it.name.isdecimal() else -1, it.name))
 
 
 def _files(path: Path) -> Iterator[Path]:
     for file in path.rglob("*"):
-        if file.suffix.lower() in IMAGES + SOUNDS and not file.name.startswith("."):
+        is_hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+        if file.suffix.lower() in IMAGES + SOUNDS and not is_hidden:
             yield file
 
 
@@ -125,12 +133,14 @@ def _images(where: str, graph: Graph, _: int) -> Reader:
         )
     channels, height, width = shape
     pillow = _package("PIL.Image", "images", where)
+    upright = import_module("PIL.ImageOps").exif_transpose  # cameras state how they were held
 
     def read(file: Path) -> Array:
         with pillow.open(file) as image:
             if image.mode[0] in "IF":  # Pillow would make all values above 255 white
                 raise ValueError("a channel has more than 8 bits: convert the image to 8 bits")
-            sized = image.convert(_MODES[channels]).resize((width, height), pillow.BILINEAR)
+            whole = upright(image).convert(_MODES[channels])
+            sized = whole.resize((width, height), pillow.BILINEAR)
             values = np.asarray(sized, np.float32) / np.float32(255)
         return values.reshape(height, width, channels).transpose(2, 0, 1)
 

@@ -95,6 +95,11 @@ def read_csv(
             words = any(cells[:end]) and not any(_is_number(cell) for cell in cells)
             if words if header is None else header:
                 continue
+            if header is None and len(cells) > 3 and cells == [*map(str, range(len(cells)))]:
+                raise BadInput(
+                    f"data {path}, line {line}: this row counts the columns: use --header yes if "
+                    "it is a header row, and --header no if it is a sample"
+                )
         where = f"data {path}, line {line}"
         if len(cells) != columns:
             raise BadInput(

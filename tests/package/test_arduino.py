@@ -110,6 +110,16 @@ def test_a_sketch_learns(folder: Path) -> None:
     assert found == ["taught 0", "found 0", "taught 1", "found 1", "taught 2", "found 2"]
 
 
+def test_a_sketch_of_an_autoencoder_prints_its_outputs(tmp_path: Path) -> None:
+    write(packaged(Kind(autoencoder=True, raw="uint8")), "arduino", tmp_path / "small")
+    program = tmp_path / "program"
+    subprocess.run(
+        [compiler("g++"), *objects(tmp_path / "small", "", []), "-lm", "-o", program], check=True
+    )
+    ran = subprocess.run([program], input="?", capture_output=True, text=True, timeout=60)
+    assert len([*map(float, ran.stdout.splitlines())]) == 12
+
+
 @pytest.mark.parametrize(("writes", "failed"), [(0, "open"), (100, "poll")])
 def test_a_sketch_says_what_failed(writes: int, failed: str, tmp_path: Path) -> None:
     """Also if the first message was lost, or while it waits for a commit."""

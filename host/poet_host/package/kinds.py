@@ -20,6 +20,7 @@ _USE = {
 }
 KINDS = tuple(_USE)
 _TYPES = {"float32": "float", "int16": "int16_t", "int8": "int8_t", "uint8": "uint8_t"}
+_READS = {"int8": "analogRead(A0) / 4 - 128", "uint8": "analogRead(A0) / 4"}  # it has 10 bits
 _FUNCTIONS = (
     "open", "infer", "teach", "learn", "poll", "save", "state", "read", "write", "adopt", "forget",
     "blocks", "text",
@@ -116,7 +117,8 @@ def _sketch(packaged: Packaged) -> str:
             "  device.read = read_block;\n  device.write = write_block;\n"
         )
     return filled(
-        "sketch.ino", name=packaged.name, type=_TYPES[packaged.raw.type], storage=storage,
+        "sketch.ino", name=packaged.name, type=_TYPES[packaged.raw.type],
+        read=_READS.get(packaged.raw.type, "analogRead(A0)"), storage=storage,
         memory=f"{packaged.name}_MEMORY_BYTES{suffix}", lend=lend,
     )  # fmt: skip
 

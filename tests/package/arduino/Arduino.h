@@ -16,5 +16,6 @@ struct SerialPort {
   int read();
   size_t print(const char *text);
   size_t println(const char *text);
+  size_t println(double value);
 };
 extern SerialPort Serial;

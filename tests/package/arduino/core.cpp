@@ -34,6 +34,7 @@ int SerialPort::read() {
   return key;
 }
 size_t SerialPort::print(const char *text) { return (size_t)printf("%s", text); }
+size_t SerialPort::println(double value) { return (size_t)printf("%.2f\n", value); }
 size_t SerialPort::println(const char *text) { return (size_t)printf("%s\n", text); }
 
 int main() {

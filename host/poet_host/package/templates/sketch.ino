@@ -21,7 +21,7 @@ static uint32_t now_us(void *context) {
 static $type read_value(uint32_t number) {
   (void)number; /* of the value in the sample */
   delay(1);
-  return ($type)analogRead(A0);
+  return ($type)($read);
 }
 
 static void read_sample() {
@@ -57,6 +57,12 @@ static void classify() {
   uint32_t best = 0;
   read_sample();
   if (failed("infer", poet_learner_infer(&learner, sample, outputs))) {
+    return;
+  }
+  if (${name}_CLASSES == 1) { /* an autoencoder: the sample again, normalised */
+    for (uint32_t i = 0; i < ${name}_OUTPUTS; i++) {
+      Serial.println(outputs[i]);
+    }
     return;
   }
   for (uint32_t i = 1; i < ${name}_CLASSES; i++) {

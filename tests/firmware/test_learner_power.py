@@ -464,12 +464,15 @@ def test_anything_in_any_order_with_failures_and_cuts(seed: int) -> None:
             for _ in range(rng.randint(5, 150)):
                 if rng.random() < 0.02:
                     device.fail_at = device.accesses + rng.randint(0, 30)
+                if rng.random() < 0.02:
+                    device.off_at = device.accesses + rng.randint(0, 30)
                 try:
                     do_something(life, learner, rng)
                 except StorageFailed:
                     if device.changes == device.cut_at:
                         raise
                     life.unsure = []  # an error keeps no sample
+                    device.off_at = None  # the outage is over when the call has ended
                 life.saved = learner.state().saved_step
             life.check(learner)
         except StorageFailed:

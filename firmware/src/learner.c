@@ -68,6 +68,9 @@ static POET_CHECKED int teach(struct learning *l, const void *sample,
   const uint32_t first = has_storage(l) ? l->p.committed.now.step + 1 : next;
   const int error = poet_samples_add(&l->samples, label, next, first, sample);
   l->must_save |= error == POET_BUSY;
+  if (l->samples.unsure_block) {
+    learner_stop(l); /* it could commit before the sample is taken back */
+  }
   return error;
 }
 

@@ -286,7 +286,9 @@ static POET_CHECKED int blank_storage(struct learning *l) {
   if (unit && p->partition % unit) {
     return POET_ERROR_not_blank;
   }
-  if (p->partition_blocks < unit) {
+  const uint32_t end = p->partition_blocks ? p->partition + p->partition_blocks
+                                           : l->device->blocks;
+  if (unit > end - p->partition) {
     return POET_ERROR_storage_small;
   }
   if (unit) {

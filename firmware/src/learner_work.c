@@ -297,8 +297,15 @@ static POET_CHECKED int save(struct learning *l) {
   return error;
 }
 
+void learner_stop(struct learning *l) {
+  poet_abandon(&l->p);
+  l->phase = PHASE_idle;
+  if (l->p.live_step == POET_NO_STEP) {
+    l->loss = committed_loss(l);
+  }
+}
+
 static POET_CHECKED int work(struct learning *l, uint32_t budget_us) {
-  TRY(poet_samples_settle(&l->samples));
   switch (l->phase) {
   case PHASE_gather:
     return gather(l);
@@ -314,10 +321,7 @@ static POET_CHECKED int work(struct learning *l, uint32_t budget_us) {
 int learner_work(struct learning *l, uint32_t budget_us) {
   const int error = work(l, budget_us);
   if (error) {
-    l->phase = PHASE_idle;
-    if (l->p.live_step == POET_NO_STEP) {
-      l->loss = committed_loss(l);
-    }
+    learner_stop(l);
     return error;
   }
   return l->phase != PHASE_idle || l->must_save || has_step(l) ? POET_BUSY : 0;

@@ -86,6 +86,8 @@ bool learner_scale(const struct poet_package *package, uint32_t first,
 uint32_t learner_raw_bytes(const struct poet_package *package);
 /* Run one slice. POET_BUSY: there is more to do. */
 POET_CHECKED int learner_work(struct learning *l, uint32_t budget_us);
+/* End what runs, without its result. */
+void learner_stop(struct learning *l);
 /* Finish a step or a save that has begun. */
 POET_CHECKED int learner_finish(struct learning *l);
 /* Restore weights that an error has lost, and commit the newest commit again if

@@ -113,6 +113,27 @@ def test_a_first_write_that_fails_does_not_stop_training(kind: Kind, unit: int) 
     assert failures
 
 
+@pytest.mark.parametrize(("kind", "unit"), STORAGES)
+def test_an_outage_during_a_step_costs_no_more_than_the_step(kind: Kind, unit: int) -> None:
+    for polls in range(1, 12):
+        learner = Learner(kind, Device(0, unit, bytes(trained(kind, unit)[0].image)))
+        learner.learn(2)
+        for _ in range(polls):
+            learner.poll()
+        known = learner.state().samples
+        learner.device.off_at = learner.device.accesses + 1  # the sample may be on storage
+        assert fails(learner, CHANGES["teach"])
+        fails(learner, lambda it: it.poll())
+        learner.device.off_at = None
+        learner.run()
+        learner.infer(kind.sample(5))
+        learner.save()
+        state = learner.state()
+        assert (state.step, state.saved_step, state.samples) == (6, 6, known)
+        again = Learner(kind, Device(0, unit, bytes(learner.device.image)))
+        assert (again.weights(), again.state().samples) == (learner.weights(), known)
+
+
 def test_a_store_of_larger_units_says_that_the_storage_is_too_small() -> None:
     image = bytes(trained(Kind(), 8)[0].image)
     with pytest.raises(Refused, match="storage_small"):

@@ -472,8 +472,10 @@ def test_anything_in_any_order_with_failures_and_cuts(seed: int) -> None:
                     if device.changes == device.cut_at:
                         raise
                     life.unsure = []  # an error keeps no sample
-                    device.off_at = None  # the outage is over when the call has ended
+                    if rng.random() < 0.5:
+                        device.off_at = None  # the outage is over
                 life.saved = learner.state().saved_step
+            device.off_at = None
             life.check(learner)
         except StorageFailed:
             life.power_is_cut()

@@ -122,9 +122,6 @@ int flash_write(uint32_t block, const void *data, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) {
     const uint32_t *to = place_of(block + i);
     health_moved();
-    if (!chip_supply_suffices()) {
-      return -1;
-    }
     for (uint32_t j = 0; j < POET_BLOCK / 4; j += PROGRAM_WORDS) {
       if (!to || program(to + j, words) ||
           memcmp(to + j, words, BOARD_FLASH_PROGRAM_BYTES)) {
@@ -151,9 +148,6 @@ int flash_erase(uint32_t block, uint32_t count) {
     health_moved();
     const bool begins_unit =
         place && (place - __store_start) % (UNIT_BYTES / 4) == 0;
-    if (!chip_supply_suffices()) {
-      return -1;
-    }
     if (begins_unit && !is_blank(place)) {
       chip_flash_erase(place, UNIT_BYTES);
       erased++;

@@ -70,7 +70,8 @@ class Device:
             if value is None and graph[name].start != "zeros":
                 continue  # a constant
             value = np.zeros(graph[name].shape) if value is None else value
-            if name not in trained and np.array_equal(value, self.package.weights[name]):
+            kept = name not in trained and not name.endswith(":anchor")
+            if kept and np.array_equal(value, self.package.weights[name]):
                 continue  # it is frozen, and the device may refuse it
             data = self._stored(name).in_order(np.ascontiguousarray(value, "<f4").tobytes())
             for at in range(0, len(data), PIECE_BYTES):

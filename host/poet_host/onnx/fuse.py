@@ -241,7 +241,7 @@ def _normed(
     # Ones and zeros, with which a training begins, do not show where they are used.
     known |= {name: rng.standard_normal(known[name].shape) for name in vectors}
     rows = np.concatenate(
-        [rng.standard_normal((3, size := sizes.pop())), np.eye(size), -np.eye(size)]
+        [rng.standard_normal((3, size := sizes.pop())), np.eye(size)[:4], -np.eye(size)[:4]]
     )
     for epsilon in small:
         # At its root, it matters where epsilon is added; in rows with one number, limits do.

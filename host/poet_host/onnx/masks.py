@@ -79,7 +79,7 @@ def _where(node: ImportedNode) -> Tensor | Deferred:
         if np.broadcast_shapes(node.deferred(x).shape, *shapes) != node.deferred(x).shape:
             continue
         hidden = [value.astype(bool) != allowed for value in condition]
-        if not any(map(np.any, hidden)) and not isinstance(node.value(0), TokenValues):
+        if not any(map(np.any, hidden)):
             return node.deferred(x)
         if fill and all((value <= LOW).all() for value in fill):
             is_mask = mask_of(hidden, node.context.texts, node.deferred(x).shape) is not None

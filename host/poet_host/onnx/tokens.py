@@ -63,13 +63,12 @@ class TokenValues:
 def sample_texts(shape: Shape, seed: int, near: Array, *, binary: bool) -> tuple[Array, ...]:
     """Return a few texts of random tokens, or of 0 and 1 only. No text starts with padding.
 
-    Half of the tokens are from `near`, if it is not empty.
+    Every other text has tokens from `near` alone, if it is not empty.
     """
     rng = np.random.default_rng(seed)
     texts = rng.integers(0, 2 if binary else 4, (SAMPLES, *shape))
     if len(near) and not binary:
-        places = rng.permutation(texts.size)[::2]
-        texts.reshape(-1)[places] = np.resize(near, len(places))
+        texts[::2] = rng.permutation(np.resize(near, texts[::2].size)).reshape(texts[::2].shape)
     texts[..., 0] = np.maximum(texts[..., 0], 1)
     return tuple(texts)
 

@@ -123,11 +123,16 @@ class Fleet:
 
 
 def _mean_statistics(answers: Sequence[Any]) -> Weights:
-    """Return the mean of each running statistic, flat, weighted by the boards' samples."""
+    """Return the mean of each running statistic, flat, weighted by the boards' samples.
+
+    A client of another version may not send them apart: then those of the strategy count.
+    """
+    if any("statistics" not in answer for answer in answers):
+        return {}
     counts = [answer["metrics"]["num-examples"] for answer in answers]
     means: dict[str, Array] = {}
     for answer, count in zip(answers, counts, strict=True):
-        for name, raw in answer.get("statistics", {}).items():
+        for name, raw in answer["statistics"].items():
             part = np.frombuffer(raw, "<f4") * (count / sum(counts))
             means[name] = means[name] + part if name in means else part
     return means

@@ -29,7 +29,7 @@ from .data.classes import Classes
 from .data.facts import DataFacts
 from .data.fitted import adapted
 from .errors import BadInput, LinkBroken, NoDevice, PoetError
-from .files import try_to_write
+from .files import is_stream, target, try_to_write
 from .fleet import FAILED, LOST, Fleet, line
 from .graph.graph import Graph
 from .graph.weights import Weights, is_constant, start_values, weight_nodes
@@ -143,7 +143,7 @@ def server_app(
                 raise BadInput(f"`{name}` is {asked[name]!r}: name a number from 1 on for the run")
         for name in ("save-to", "log-to"):
             if asked[name]:
-                _check_folder(name, Path(asked[name]))
+                _check_writable(name, Path(asked[name]))
         graph = model if isinstance(model, Graph) else load(model)
         if not isinstance(graph, Graph):
             raise BadInput(f"model {model}: a cost graph cannot be trained: name a model")
@@ -193,9 +193,12 @@ def server_app(
     return app
 
 
-def _check_folder(name: str, path: Path) -> None:
+def _check_writable(name: str, path: Path) -> None:
     try:
-        try_to_write(path.parent)
+        if name == "log-to":
+            path.open("a").close()
+        elif not is_stream(path):
+            try_to_write(target(path).parent)
     except OSError as error:
         raise BadInput(
             f"`{name}`: {path} cannot be written ({error.strerror}): name a file in a folder that "

@@ -51,6 +51,7 @@ def test_a_worker_with_another_planner_is_refused() -> None:
 
 def test_a_worker_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its planner omits exact searches, so it may find another plan."""
+    monkeypatch.setattr("poet_host.compare.sweep.library", lambda: ("ffi", "lib"))
     job = point().job
     monkeypatch.setattr("poet_host.compare.sweep.library", lambda: None)
     with pytest.raises(BadInput, match="a C compiler on both"):

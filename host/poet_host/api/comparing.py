@@ -34,9 +34,9 @@ def compare_methods(
     has its own). The other limits are those of `solve`. All plans are verified. `folder` keeps the
     table and the plans: rows that are already there are not solved again. `jobs` is the number of
     processes (None: one for each processor). An executor `pool` solves the points instead of them;
-    its workers need the same version of poet-host. At the end, even after an error, `report` is
-    called with the number of rows in the folder. Raises BadInput for a wrong limit, or if the
-    folder cannot be created.
+    its workers need the same version of poet-host, and a C compiler if this computer has one. At
+    the end, even after an error, `report` is called with the number of rows in the folder. Raises
+    BadInput for a wrong limit or point, or if the folder cannot be created.
     """
     check_limits(time_limit_s, work_limit, gap)
     for point in points:

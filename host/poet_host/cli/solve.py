@@ -249,6 +249,7 @@ def _write(
         try:
             schedule = api.encode(graph, plan, about=meta, forward=not given.no_forward)
         except KeyboardInterrupt:  # while an inference is planned: the step is
+            say("poet-host: the schedule has no forward program, which evaluate and predict need")
             schedule = api.encode(graph, plan, about=meta, forward=False)
         schedule.save(given.output)
         say(f"wrote {given.output}: a plan of {len(schedule.plan_part):,} bytes")

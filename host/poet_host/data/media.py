@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,11 @@ def read_media(
 def _folders(path: Path) -> list[Path]:
     """Return the folders in a folder, in alphabetical order. Whole numbers are in their order."""
     found = (it for it in path.iterdir() if it.is_dir() and not it.name.startswith("."))
-    return sorted(found, key=lambda it: (int(it.name) if it.name.isdecimal() else -1, it.name))
+    return sorted(found, key=lambda it: (_number(it.name), it.name))
+
+
+def _number(name: str) -> float:
+    return int(name) if name.isdecimal() else inf
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -133,7 +138,14 @@ def _images(where: str, graph: Graph, _: int) -> Reader:
         )
     channels, height, width = shape
     pillow = _package("PIL.Image", "images", where)
-    upright = import_module("PIL.ImageOps").exif_transpose  # cameras state how they were held
+    transpose = import_module("PIL.ImageOps").exif_transpose
+
+    def upright(image: Any) -> Any:
+        """Return a photo as its camera was held, or as it is if the note of that is damaged."""
+        try:
+            return transpose(image)
+        except Exception:  # noqa: BLE001 - of many kinds
+            return image
 
     def read(file: Path) -> Array:
         with pillow.open(file) as image:

@@ -45,7 +45,7 @@ def test_a_schedule_with_a_card_commits_every_step(poet_host: Command, tmp_path:
     poet_host(
         "train", schedule, "-p", "native", "--data", "digits", "--steps", 1,
         "--save-weights", weights, "--commit-every", 2,
-    ).fails(BAD, "--commit-every", schedule, "--no-storage")  # fmt: skip
+    ).fails(BAD, "--commit-every", "resnet-digits", "--no-storage")  # fmt: skip
     assert not weights.exists()
 
 

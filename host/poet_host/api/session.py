@@ -172,8 +172,8 @@ def commit_interval(schedule: Schedule, commit_every: int | None) -> int:
         raise BadInput(f"`commit_every` must be at least 1, not {commit_every}")
     if schedule.model.storage:
         raise BadInput(
-            f"--commit-every: the schedule uses a card, and commits after every {every:,} steps. "
-            "Give the option to `solve`, or solve with --no-storage"
+            f"--commit-every: the schedule of {schedule.graph.name} uses a card, and commits after "
+            f"every {every:,} steps. Give the option to `solve`, or solve with --no-storage"
         )
     return commit_every
 

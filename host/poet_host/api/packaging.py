@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 
 from ..card.weights import SavedWeights, facts_of_weights, step_of_weights
 from ..data.datasets import Dataset
+from ..device.device import Device
 from ..errors import BadInput, listed
 from ..files import write_whole
 from ..graph.weights import Weights, check_starting_values, starting_values
@@ -151,7 +152,7 @@ def write_learner(
 
     Raises BadInput if the storage has no store of the package, or if data or weights do not fit it.
     """
-    packaged, is_new = load(Path(folder)), False
+    packaged = load(Path(folder))
     dataset = as_dataset(data, packaged.schedule.graph, labels=not packaged.repeats_the_input)
     x, labels = raw_samples(dataset, packaged)
     given = None if weights is None else as_weights(weights, packaged.schedule.graph)
@@ -172,18 +173,14 @@ def write_learner(
         )
     check_starting_values(packaged.schedule.graph, given)
     make = partial(lay_out, packaged=packaged)
-    if isinstance(image, Connection):
-        if erase_card:
-            make(image.device)
-        place: Any = nullcontext(image)
-    else:
-        is_new = not Path(image).exists()
-        place = new_storage(Path(image), None, make if is_new else None)
     path = None if isinstance(image, Connection) else Path(image)
+    is_new = path is not None and not path.exists()
     with ExitStack() as stack:
-        found = stack.enter_context(place)
-        if erase_card and isinstance(found, Path) and not is_new:
-            make(found)
+        found = image
+        if path is not None:
+            found = stack.enter_context(new_storage(path, None, make if is_new else None))
+        if erase_card and not is_new:
+            make(_place(found))
         store = stack.enter_context(_store(found, packaged, writable=True, named=path))
         if given is None and store.committed_step is None:
             given = packaged.weights  # a power cut has ended the device's first start
@@ -197,6 +194,9 @@ def write_learner(
         return len(store.samples()["y"])
 
 
+def _place(image: str | Path | Connection) -> Path | Device:
+    return image.device if isinstance(image, Connection) else Path(image)
+
+
 def _store(image: str | Path | Connection, packaged: Packaged, **options: Any) -> LearnerStore:
-    place = image.device if isinstance(image, Connection) else Path(image)
-    return LearnerStore(place, packaged, **options)
+    return LearnerStore(_place(image), packaged, **options)

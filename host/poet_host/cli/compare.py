@@ -44,8 +44,7 @@ class CompareOptions:
     --jobs, -j N  Number of plans to solve in parallel. [default: the number of processors]
     --scheduler ADDRESS  Solve on the Dask cluster whose scheduler is at this address, such as
         tcp://192.168.1.7:8786. Its workers need the same version of poet-host, and a C compiler if
-        this computer has one. [default: this
-        computer]
+        this computer has one. [default: this computer]
     """
 
     models: tuple[str, ...] = argument(

@@ -59,10 +59,10 @@ class Dataset:
             object.__setattr__(self, "classes", Classes(self.classes))
         if isinstance(self.augment, str):
             object.__setattr__(self, "augment", augmentation_of(self.augment))
-        for name, kind in (("augment", Augmentation), ("normalization", Normalization)):
-            if not isinstance(value := getattr(self, name), kind | None):
+        for name, it, a in (("augment", Augmentation, "an"), ("normalization", Normalization, "a")):
+            if not isinstance(value := getattr(self, name), it | None):
                 raise BadInput(
-                    f"poet.Dataset: `{name}` must be a {kind.__name__}, as `load_data` makes it, "
+                    f"poet.Dataset: `{name}` must be {a} {it.__name__}, as `load_data` makes it, "
                     f"not {type(value).__name__}"
                 )
 

@@ -457,5 +457,5 @@ def test_pairs_of_a_sample_and_itself_are_samples_alone() -> None:
     b = Builder("same", (2, 4))
     graph = training_graph(b.model(b.mse(b.linear(b.data, 4))), Sgd(0.1))
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
-    found = as_dataset(((one, one.copy()) for one in x), graph)
+    found = as_dataset(((row, row.copy()) for row in x), graph)
     assert found.y is found.x

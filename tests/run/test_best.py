@@ -98,7 +98,7 @@ def test_best_weights_of_another_run_are_not_those_of_this_run(card: Path, tmp_p
     assert not best.exists()
 
 
-def test_a_dot_in_a_name_is_no_suffix() -> None:
+def test_a_dot_in_a_name_begins_no_suffix() -> None:
     """The best weights of the runs lr0.1 and lr0.01 have files of their own."""
 
     def best(name: str) -> str:

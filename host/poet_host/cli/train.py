@@ -95,7 +95,7 @@ class TrainOptions:
         """The file of the best weights by the held-out samples."""
         if not (self.validated or self.patience is not None):
             return None
-        name = self.save_weights.name.removesuffix(".safetensors")  # its other dots are no suffix
+        name = self.save_weights.name.removesuffix(".safetensors")  # other dots belong to it
         return self.save_weights.with_name(f"{name}.best.safetensors")
 
     @property

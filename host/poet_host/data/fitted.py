@@ -310,7 +310,7 @@ def _order(dataset: Dataset, seed: int, epoch: int) -> Array:
 def _balanced(order: Array, labels: Array, classes: int) -> Array:
     """Return as many samples, one of each class in turn. A rare class repeats its samples.
 
-    Samples with an ignored label, which is no class, are left out if there are others.
+    Samples with the ignored label, which has no class, are left out if there are others.
     """
     known = order[labels[order] < classes]
     known = known if len(known) else order

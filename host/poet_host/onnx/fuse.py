@@ -21,7 +21,7 @@ Constants = Mapping[str, Array]
 
 _LARGE = np.logspace(2, 30, 57)
 _WIDE = np.concatenate([-_LARGE, np.linspace(-60, 60, 481), _LARGE])
-_SCALES = (1.0, 1e4)  # of samples of a norm, besides that at which epsilon matters
+_SCALES = (1.0, 1e4)  # of samples of a norm, next to that at which epsilon matters
 _MAX_NODES = 20  # of a cone
 _CURVES = {"Erf", "Erfc", "Tanh"}  # every gelu contains one of these operators
 _NUMPY: dict[str, Callable[..., Array]] = {

@@ -1,7 +1,7 @@
 """`boards`, `models` and `info`: lists, layers, what is trained, losses."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -262,3 +262,19 @@ def test_info_reports_each_board(poet_host: Command) -> None:
     totals = greedy_totals(Problem(cost_graph(api.load("resnet-digits"), profile), 24_576))
     assert totals is not None
     assert f"{totals.total_energy_uj:,.0f}" in shown.out  # what `solve` and `compare` print
+
+
+def test_a_profile_without_a_card_keeps_everything_in_ram(
+    poet_host: Command, tmp_path: Path
+) -> None:
+    measured = tmp_path / "profile.json"
+    profile = estimate_profile(load_board("nrf52840_dk"))
+    replace(profile, kind="measured", storage=False).save(measured)
+    for model, fits in (("linear", True), ("resnet18-cifar", False)):
+        (row,) = poet_host("info", model, "--profile", measured, "--json").json["boards"]
+        assert row["smallest_ram_bytes"] is None
+        assert (row["keep_everything_bytes"] <= row["arena_bytes"]) == fits
+        assert (row["total_energy_uj"] is not None) == (row["time_us"] is not None) == fits
+        table = poet_host("info", model, "--profile", measured).out
+        assert "not known" in table
+        assert ("not found" in table) != fits

@@ -18,6 +18,7 @@ from ..plan.limits import problem_of, slice_us as slice_us_of
 from ..plan.plan import Plan, plan_of
 from ..plan.pricing import commit_costs, cost_graph
 from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, TOLERANCE, CostGraph, Objective, Problem
+from ..plan.verify import Totals
 from ..profile.profile import Profile
 from ..schedule.encode import QUEUE_CAPACITY, encode as encode_plan, encode_costs
 from ..schedule.schedule import Schedule
@@ -250,16 +251,21 @@ def step_without_search(graph: Graph, profile: Profile, smallest_ram_bytes: int)
     """Return the RAM, energy and time of a training step on the board of `profile`.
 
     The step is planned without search, and its operators stream if one exceeds the board's arena.
-    Energy and time are None if no plan was found that fits the arena.
+    Energy and time are None if no plan was found that fits the arena. Without storage, the step
+    keeps everything in RAM, and the smallest RAM is not known.
     """
     wanted = problem(graph, profile)
-    keep = wanted.keep_everything
-    totals = greedy_totals(wanted)
+    keep, storage = wanted.keep_everything, wanted.graph.storage
+    if storage:
+        totals: Totals | Plan | None = greedy_totals(wanted)
+    else:
+        kept = _keep_everything_within(wanted)
+        totals = kept if kept.statements else None
     return {
         "board": profile.board,
         "profile": profile.kind,
         "arena_bytes": wanted.ram_bytes,
-        "smallest_ram_bytes": smallest_ram_bytes,
+        "smallest_ram_bytes": smallest_ram_bytes if storage else None,
         "keep_everything_bytes": keep.peak_bytes if keep else None,
         "energy_uj": totals.energy_uj if totals else None,
         "total_energy_uj": totals.total_energy_uj if totals else None,

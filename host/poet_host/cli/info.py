@@ -84,16 +84,17 @@ def _graph(model: str, options: ModelOptions) -> api.Graph:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    fits = row["smallest_ram_bytes"] <= row["arena_bytes"]
-    no_plan = "not found" if fits else "does not fit"
-    energy_uj, time_us = row["total_energy_uj"], row["time_us"]
+    smallest_bytes, energy_uj, time_us = (
+        row["smallest_ram_bytes"], row["total_energy_uj"], row["time_us"]
+    )  # fmt: skip
+    fits = smallest_bytes is None or smallest_bytes <= row["arena_bytes"]
     keep_bytes = row["keep_everything_bytes"]
     return (
         row["board"],
         f"{row['arena_bytes']:,}",
-        f"{row['smallest_ram_bytes']:,}",
+        "not known" if smallest_bytes is None else f"{smallest_bytes:,}",
         "no such plan" if keep_bytes is None else f"{keep_bytes:,}",
-        no_plan if energy_uj is None else f"{energy_uj:,.0f}",
+        ("not found" if fits else "does not fit") if energy_uj is None else f"{energy_uj:,.0f}",
         "" if time_us is None else f"{time_us / 1e3:,.1f}",
     )
 

@@ -173,12 +173,14 @@ def test_training_resumes_from_the_flash(tmp_path: Path) -> None:
     assert runs.same(run, runs.train(runs.schedule(runs.digits()), steps=STEPS))
 
 
-def test_training_prints_the_erases_of_its_flash(poet_host: Command, tmp_path: Path) -> None:
+def test_commands_train_in_a_flash_and_read_it(poet_host: Command, tmp_path: Path) -> None:
     board, part, run = "nrf52840_dk", tmp_path / "digits.poet", tmp_path / "run.json"
     schedule(board).save(part)
+    on_board = (part, "-p", f"sim:{board}", "--storage", tmp_path / "flash.bin")
+    weights, again = tmp_path / "w.safetensors", tmp_path / "again.safetensors"
     printed = poet_host(
-        "train", part, "-p", f"sim:{board}", "--data", "digits", "--steps", STEPS,
-        "--commit-every", EVERY, "--save-weights", tmp_path / "w.safetensors", "--run", run,
+        "train", *on_board, "--data", "digits", "--steps", STEPS, "--commit-every", EVERY,
+        "--save-weights", weights, "--run", run,
     )  # fmt: skip
     assert printed.code == 0
     commits = json.loads(run.read_text())["commits"]
@@ -186,6 +188,8 @@ def test_training_prints_the_erases_of_its_flash(poet_host: Command, tmp_path: P
     erases = 1000 * sum(commit["erases"] for commit in commits) / STEPS
     assert erases > 0
     assert f"{EVERY}, {erases:,.0f} erases per 1,000 steps" in printed.out
+    assert poet_host("card", "read", *on_board, "--save-weights", again).code == 0
+    assert again.read_bytes() == weights.read_bytes()
 
 
 def test_a_profile_without_a_card_predicts_a_step(monkeypatch: pytest.MonkeyPatch) -> None:

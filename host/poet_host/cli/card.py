@@ -303,7 +303,7 @@ def _connected(
         assert storage is not None
         return api.open_card(storage, writable=writable, named=named)
     arena_bytes = api.arena_for(schedule, port, None if writable else storage)
-    return api.connect(port, storage=storage, arena_bytes=arena_bytes)
+    return api.connect(port, storage=storage, arena_bytes=arena_bytes, card=schedule.model.storage)
 
 
 def _check_card_is_kept(port: str | None, storage: Path | None) -> None:

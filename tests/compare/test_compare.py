@@ -15,10 +15,12 @@ import pytest
 from poet_host.baselines.registry import METHODS
 from poet_host.compare import pool
 from poet_host.compare.sweep import COLUMNS, Case, Point, Store, solve_job, sweep
+from poet_host.device.board import load_board
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.verify import verify
+from poet_host.profile.profile import estimate_profile
 from support.chains import chain, residual, with_parameters
 from support.command import Command, Process
 
@@ -123,6 +125,20 @@ def test_boards_profiles_and_models_are_multiplied(poet_host: Command) -> None:
         for kind in ("paper", "estimate")
     }
     assert len(rows) == len({row["energy_uj"] for row in rows}) == 6
+
+
+@pytest.mark.slow
+def test_profiles_of_one_file_name_are_told_apart(poet_host: Command, tmp_path: Path) -> None:
+    files = [tmp_path / name / "profile.json" for name in ("before", "after")]
+    for file in files:
+        file.parent.mkdir()
+        replace(estimate_profile(load_board("mkr1000")), kind="measured").save(file)
+    profiles = ",".join(map(str, files))
+    limits = ("--budgets", "100%", "--methods", "checkpoint-all", "--json")
+    rows = poet_host("compare", "linear", "--profile", profiles, *limits).json["points"]
+    assert [row["profile"] for row in rows] == [str(file) for file in files]
+    (row,) = poet_host("compare", "linear", "--profile", files[0], *limits).json["points"]
+    assert row["profile"] == "profile"
 
 
 @pytest.mark.parametrize(

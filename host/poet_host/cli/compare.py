@@ -131,6 +131,7 @@ def _cases(
     """Yield each model with each profile and the name of its costs."""
     if boards and profiles and not {"estimate", "paper"} & set(profiles):
         raise BadInput("each measured profile already names its board: omit --board")
+    stems = [Path(name).stem for name in dict.fromkeys(profiles)]
     for model in dict.fromkeys(models):
         graph = api.load(model, **vars(options))
         if isinstance(graph, api.CostGraph):
@@ -143,8 +144,10 @@ def _cases(
         for name in profiles or ["estimate"]:
             is_measured = name not in ("estimate", "paper")
             named: Sequence[str | None] = [None] if is_measured or not boards else boards
+            stem = Path(name).stem
+            shown = stem if is_measured and stems.count(stem) == 1 else name
             for board in named:
-                yield graph, profile_of(board, name), Path(name).stem if is_measured else name
+                yield graph, profile_of(board, name), shown
 
 
 def _problems(

@@ -15,6 +15,7 @@ from ..handlers import delayed_signals
 
 ENDING_S = 10.0  # longest wait for the pool's thread, after the pool's processes have ended
 CONNECTING_S = 10.0
+_MOST_ON_WINDOWS = 61  # processes that a pool of Python may have there
 _TRIES = 3  # how often a point is begun, if its process is killed each time
 
 Job = dict[str, Any]
@@ -37,6 +38,7 @@ def solve_all(
 
 def _by_processes(jobs: Mapping[str, Job], solve: Solve, processes: int) -> Solved:
     waiting = list(jobs)[::-1]
+    processes = min(processes, _MOST_ON_WINDOWS) if os.name == "nt" else processes
     suspects: list[str] = []
     while waiting:
         running: dict[Future[dict[str, Any]], str] = {}

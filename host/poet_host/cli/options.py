@@ -246,9 +246,9 @@ class SearchOptions:
 
     --objective WHAT  What the plan minimises: energy (all that the battery loses in a step),
         added-energy (the same without the power of the sleeping board) or time.
-    --time-limit S  Time limit of making a plan, in seconds: pricing of streamed operators and
-        search. Methods other than poet's count their work instead, in seconds of an idle computer.
-        [default: 60]
+    --time-limit S  Time limit of the search for a plan, in seconds. In `solve`, it includes the
+        pricing of streamed operators. Methods other than poet's count their work instead, in
+        seconds of an idle computer. [default: 60]
     --work-limit N  Stop after N units of counted work, instead of --time-limit. The searches run in
         turn, and equal input gives equal plans on every computer. 1,000 units take roughly a
         second. [default: the limit of --time-limit]

@@ -169,7 +169,8 @@ def solve(given: SolveOptions) -> int:
     deadline_us = _deadline_us(graph, profile, steps, given)
     began = time.monotonic()
     problem = _problem(graph, profile, deadline_us, given)
-    priced_s = time.monotonic() - began
+    # Other methods count their work, so the time of pricing may not change their limit.
+    priced_s = time.monotonic() - began if api.uses_modes(given.method) else 0.0
     summary = api.summary(graph) if isinstance(graph, api.Graph) else None
     if summary and not given.as_json:
         assumed = is_loss_assumed(given.model, given.options)

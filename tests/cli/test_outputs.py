@@ -1,12 +1,16 @@
 """stdout or stderr on a full disk, closed, or without a reader: one sentence, and no success."""
 
 import json
+import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from poet_host.plan.costgraph import dump_cost_graph
 from support import whole_runs as runs
+from support.chains import with_parameters
 
 TABLE = ("models",)
 OBJECT = ("models", "--json")
@@ -73,3 +77,17 @@ def test_closed_outputs(command: tuple[str, ...], code: int) -> None:
 def test_nobody_reads(command: tuple[str, ...]) -> None:
     done = ended("> >(exec true) 2> >(cat >&2); sleep 0.1", *command)
     assert done.stderr == ""
+
+
+def test_letters_that_stdout_lacks_are_escaped(tmp_path: Path) -> None:
+    graph = tmp_path / "graph.json"
+    graph.write_text(json.dumps(dump_cost_graph(replace(with_parameters(), name="модель"))))
+    words = [sys.executable, "-m", "poet_host", "compare", graph, "--methods", "checkpoint-all"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    for more in ([], ["--json"]):
+        done = subprocess.run(
+            [*words, *more], capture_output=True, text=True, timeout=100, check=False,
+            env=ascii_only,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["points"][0]["model"] == "модель"

@@ -49,7 +49,7 @@ def say_classes(classes: Sequence[str]) -> None:
 
 def emit(value: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout. Raises ValueError for nan and infinity."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(value, allow_nan=False) + "\n")  # ASCII, which each stream encodes
     sys.stdout.flush()
 
 

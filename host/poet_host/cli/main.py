@@ -9,7 +9,6 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 from io import TextIOWrapper
-from typing import cast
 
 import click
 
@@ -111,9 +110,11 @@ def _fail(arguments: Sequence[str], message: str, code: int) -> int:
 
 
 def main() -> None:
-    if os.name == "nt":  # Windows does not encode pipes and files as UTF-8 by default
-        for stream in (sys.stdout, sys.stderr):
-            cast(TextIOWrapper, stream).reconfigure(encoding="utf-8")
+    # Windows does not encode pipes and files as UTF-8 by default. Other systems may encode less.
+    encoding = "utf-8" if os.name == "nt" else None
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # Python has no stream if its descriptor was closed
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
     # SIGTERM and SIGHUP, like Ctrl-C, must end simulated boards and delete temporary cards.
     end_by_signals()
     sys.exit(run(sys.argv[1:]))

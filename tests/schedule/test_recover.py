@@ -60,6 +60,27 @@ def test_the_graph_of_a_schedule_is_the_graph_it_was_made_of(name: str) -> None:
     check_recovered(GRAPHS[name]())
 
 
+class Product(torch.nn.Module):
+    """A layer whose weight is a product of two small parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.u, self.v, self.b = (
+            torch.nn.Parameter(torch.randn(*shape)) for shape in ((8, 2), (2, 8), (8,))
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, self.u @ self.v, self.b)
+
+
+def test_an_operator_updates_one_of_two_inputs_that_share_a_block() -> None:
+    graph = api.load(Product(), torch.randn(2, 8), loss="cross-entropy", optimizer="momentum")
+    tensors, numbers = runs.schedule(graph).model.tensors, runs.schedule(graph).numbers
+    assert graph["v:momentum:new"].inputs == ("u", "MatMul:grad", "v:momentum")
+    assert tensors[numbers["u"]].block == tensors[numbers["v:momentum"]].block
+    check_recovered(graph)
+
+
 def test_the_graph_of_a_schedule_written_by_hand_is_recovered() -> None:
     found = toy.schedule().graph
     for node in toy.graph():

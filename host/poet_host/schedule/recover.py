@@ -37,12 +37,10 @@ def _node(number: int, row: TensorMeta, model: Model, names: tuple[str, ...]) ->
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
     renewed = None
     if tensor.place == NEXT:
-        same_block = (
-            names[i]
-            for i in op.inputs
-            if model.tensors[i].place == CURRENT and model.tensors[i].block == tensor.block
-        )
-        renewed = next(same_block, None)
+        place = (CURRENT, tensor.block, tensor.at)
+        inputs = [(names[i], model.tensors[i]) for i in op.inputs]
+        same_place = (name for name, it in inputs if (it.place, it.block, it.at) == place)
+        renewed = next(same_place, None)
         if renewed is None:
             raise BadInput(
                 f"tensor {quoted(row.name)} must update one of its inputs, but updates none: "

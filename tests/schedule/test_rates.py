@@ -1,5 +1,6 @@
 """Changed rates in a solved schedule: training as in PyTorch with the same changes."""
 
+from collections import OrderedDict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,28 @@ def test_rates_change_the_operators_but_not_the_plan() -> None:
 def test_rates_that_a_schedule_does_not_have(schedule: Any, rates: Any, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         with_rates(runs.schedule(runs.digits(*schedule)), **rates)
+
+
+class Centred(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.mean(-1, keepdim=True)
+
+
+def test_a_gradient_of_a_layer_with_the_name_of_a_rate_keeps_its_factor() -> None:
+    net = nn.Sequential(OrderedDict(fc=nn.Linear(6, 4), decay=Centred(), out=nn.Linear(4, 3)))
+    kinds: dict[str, Any] = {"momentum": {}, "rmsprop": {"weight_decay": 0.1}}
+    schedules = {
+        kind: runs.schedule(
+            api.load(net, torch.zeros(2, 6), loss="cross-entropy", optimizer=kind, **options)
+        )
+        for kind, options in kinds.items()
+    }
+    with pytest.raises(BadInput, match="without weight decay"):
+        with_rates(schedules["momentum"], weight_decay=0.5)
+    changed = with_rates(schedules["rmsprop"], weight_decay=0.5).graph
+    assert changed["fc.weight:decay"].attrs["factor"] == 0.5
+    assert changed["fc:grad:decay"].op == "scale"
+    assert changed["fc:grad:decay"].attrs["factor"] == 0.25
 
 
 SCHEDULES: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """Change the optimiser's rates in a schedule. The plan stays the same."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from math import isfinite
 
@@ -39,11 +39,11 @@ def with_rates(
     checked_rate("proximal", given.get("proximal", 0.0))
     of_sgd = {name: rate for name, rate in given.items() if name != "proximal"}
     replace(Sgd(0.0), **of_sgd)  # type: ignore[arg-type]  # checks the numbers
-    model, used = schedule.model, set[str]()
-    names = schedule.names[model.stored_count :]
-    operators = tuple(
-        _changed(op, name, given, used) for op, name in zip(model.operators, names, strict=True)
-    )
+    model, operators, used = schedule.model, list[Operator](), set[str]()
+    for op, fields in _rates_of(schedule, model):
+        changed = {field: given[rate] for field, rate in fields.items() if rate in given}
+        operators.append(replace(op, attrs={**op.attrs, **changed}))
+        used.update(fields.values())
     for name in given:
         if name not in used:
             option = "--" + name.replace("_", "-")
@@ -56,7 +56,7 @@ def with_rates(
         found = factors(lr_schedule or "constant", warmup or 0, last // period)
         model = replace(model, rates=_in_updates(found, period))
     meta = {**schedule.meta, "options": {**(schedule.meta.get("options") or {}), **options}}
-    part = model_bytes(replace(model, operators=operators))
+    part = model_bytes(replace(model, operators=tuple(operators)))
     return _with_model(replace(schedule, meta=meta), part)
 
 
@@ -64,10 +64,9 @@ def with_rates_of(schedule: Schedule, model_part: bytes) -> Schedule | None:
     """Return the schedule with the rates of a model part; None if that is of another model."""
 
     def without_rates(model: Model) -> Model:
-        names = schedule.names[model.stored_count :]
         operators = tuple(
-            replace(op, attrs={k: v for k, v in op.attrs.items() if k not in _rates_of(op, name)})
-            for op, name in zip(model.operators, names, strict=False)
+            replace(op, attrs={k: v for k, v in op.attrs.items() if k not in fields})
+            for op, fields in _rates_of(schedule, model)
         )
         return replace(model, operators=operators, rates=(), crc=0)
 
@@ -143,21 +142,22 @@ def _plan_of(model_part: bytes, schedule: Schedule) -> bytes:
     return with_crc(isa.pack("poet_plan_header", **header) + schedule.plan_part[size:])
 
 
-def _changed(op: Operator, name: str, given: Mapping[str, float], used: set[str]) -> Operator:
-    """Return the operator with the rates in `given`. Add the names of its rates to `used`."""
-    mine = {field: rate for field, rate in _rates_of(op, name).items() if rate in given}
-    used.update(mine.values())
-    return replace(op, attrs={**op.attrs, **{field: given[rate] for field, rate in mine.items()}})
+def _rates_of(schedule: Schedule, model: Model) -> Iterator[tuple[Operator, dict[str, str]]]:
+    """Yield each operator of a model, and the rates that are fields of the operator, by field."""
+    stored, names = schedule.names[: model.stored_count], schedule.names[model.stored_count :]
+    for op, name in zip(model.operators, names, strict=False):
+        weight, _, suffix = name.rpartition(":")
+        yield op, _fields(op, suffix if weight in stored else "")
 
 
-def _rates_of(op: Operator, name: str) -> dict[str, str]:
-    """Return the rates that are fields of an operator, which computes the tensor `name`.
+def _fields(op: Operator, suffix: str) -> dict[str, str]:
+    """Return the rates of an operator. `suffix`: of its name, after that of a weight.
 
     See autodiff.py, sink.c and update.c.
     """
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
     factors = {DECAY: "weight_decay", AHEAD: "momentum", PULL: "proximal"}
-    if kernel == "scale" and (rate := factors.get(name.rpartition(":")[2])):
+    if kernel == "scale" and (rate := factors.get(suffix)):
         return {"factor": rate}
     decays = ("weight_decay",) if op.attrs.get("weight_decay") else ()
     rates: tuple[str, ...] = ()

@@ -360,7 +360,7 @@ def test_labels_that_a_device_cannot_be_taught_are_refused(
     y = np.array([classes.index(it) for it in labels] if classes else labels)
     data = poet.Dataset("d", np.stack([kind.sample(0)] * 2), y, classes=Classes(classes))
     with pytest.raises(BadInput, match=words):
-        raw_samples(data, made)
+        raw_samples(data, made, made.weights.classes)
 
 
 def test_a_loss_that_ignores_a_class_makes_no_package() -> None:
@@ -386,6 +386,18 @@ def test_weights_for_a_device_are_checked_and_completed(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=words):
             written(made, tmp_path, data, wrong)
+
+
+def test_the_weights_of_a_device_number_the_classes_of_its_samples(tmp_path: Path) -> None:
+    kind = Kind()
+    made = replace(packaged(kind), weights=SavedWeights(start(kind), NO_FACTS))
+    facts = DataFacts(Classes(("stop", "go", "left")), NONE)
+    x, words = np.stack([kind.sample(number) for number in range(3)]), ("go", "left", "stop")
+    data = poet.Dataset("d", x, np.arange(3), classes=Classes(words))
+    written(made, tmp_path, data, SavedWeights(start(kind), facts))
+    found = stored_samples(tmp_path / "new.img", made)
+    numbers = {x.tobytes(): label for x, label in zip(found["x"], found["y"], strict=True)}
+    assert [numbers[kind.sample(number).tobytes()] for number in range(3)] == [1, 2, 0]
 
 
 @pytest.mark.parametrize("board", ["native", "sim:mkr1000"])

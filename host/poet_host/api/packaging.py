@@ -154,18 +154,18 @@ def write_learner(
     """
     packaged = load(Path(folder))
     dataset = as_dataset(data, packaged.schedule.graph, labels=not packaged.repeats_the_input)
-    x, labels = raw_samples(dataset, packaged)
     given = None if weights is None else as_weights(weights, packaged.schedule.graph)
     file = None if isinstance(weights, Mapping) else weights
     step = step_of_weights(file, unknown=0) if file else 0
     facts = facts_of_weights(given)
+    named = packaged.weights.classes
+    x, labels = raw_samples(dataset, packaged, named or facts.classes)
     if facts.normalization not in (None, packaged.normalization):
         raise BadInput(
             f"the weights normalise samples by {facts.normalization}, but the package "
             f"{packaged.name} does so by {packaged.normalization}: package the schedule with these "
             "weights"
         )
-    named = packaged.weights.classes
     if facts.classes and named and tuple(facts.classes) != tuple(named):
         raise BadInput(
             f"the weights have the classes {listed(facts.classes)}, but the package "

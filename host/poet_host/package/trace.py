@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.classes import numbers_by
+from ..data.classes import Classes, numbers_by
 from ..data.datasets import Dataset
 from ..data.files import Arrays, read_npz
 from ..data.fitted import fit_half, fit_samples
@@ -61,9 +61,10 @@ def read_trace(path: Path, packaged: Packaged, first_step: int = 1) -> Trace:
     return Trace(packaged, x, taught)
 
 
-def raw_samples(data: Dataset, packaged: Packaged) -> tuple[Array, Array]:
+def raw_samples(data: Dataset, packaged: Packaged, known: Classes) -> tuple[Array, Array]:
     """Return samples and labels of a data set as a device gets them.
 
+    `known`: the classes of the device's weights, by which labels that are words get their numbers.
     Raises BadInput if the samples are not raw, or do not fit the package.
     """
     where, dtype, graph = f"data {data.name}", packaged.raw.dtype, packaged.schedule.graph
@@ -84,7 +85,6 @@ def raw_samples(data: Dataset, packaged: Packaged) -> tuple[Array, Array]:
             "leave these samples out"
         )
     packaged.floats(raw)  # raises BadInput for a number that overflows
-    known = packaged.weights.classes
     if data.classes and not known and len(data.classes) != packaged.classes:
         raise BadInput(
             f"{where}: the data has {len(data.classes)} classes, but the package has "

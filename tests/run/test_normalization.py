@@ -188,6 +188,16 @@ def test_damaged_facts_of_weights_are_refused(damage: Any, tmp_path: Path) -> No
         poet.load_weights(path, graph)
 
 
+def test_a_card_without_space_for_a_note_trains_with_samples_as_they_are(
+    card: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = runs.schedule(runs.digits())
+    straight = runs.train(schedule, steps=2)
+    monkeypatch.setattr(note, "_MOST_BYTES", 0)
+    runs.train(schedule, storage=card, steps=1)
+    assert runs.same(runs.train(schedule, storage=card, steps=2, resume=True), straight)
+
+
 def test_one_that_a_card_cannot_hold_erases_nothing(
     card: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from msgspec import Meta
 from .. import isa
 from ..data.classes import Classes
 from ..data.facts import NO_FACTS, DataFacts
+from ..data.normalization import NONE
 from ..device.device import MODEL
 from ..errors import BadInput
 from ..graph.source import Source
@@ -68,8 +69,7 @@ def write_note(device: AnyCard, schedule: Schedule, facts: DataFacts = NO_FACTS)
     # The committed model's newest note is never overwritten: it must survive a power cut.
     newest = max(range(2), key=lambda i: _rank(before[i], committed))
     sequence = 1 + max((note.sequence for note in before if note), default=0)
-    content = note_content(schedule, facts, sequence)
-    if content is not None:
+    if (content := note_content(schedule, facts, sequence)) is not None:
         crc = zlib.crc32(content)
         record = isa.pack("poet_note", magic=_C["POET_NOTE_MAGIC"], crc=crc, bytes=len(content))
         device.write(MODEL, 0, record + content, start=PLACES[1 - newest])
@@ -102,7 +102,7 @@ def note_content(schedule: Schedule, facts: DataFacts, sequence: int = 2**31) ->
         content = _packed(about)
     if len(content) <= _MOST_BYTES and len(schedule.model_part) <= PLACES[0]:
         return content
-    if facts == NO_FACTS:
+    if not facts.classes and facts.normalization in (None, NONE):
         return None
     raise BadInput(
         f"{note.model}: the card has too little space for the names of {len(facts.classes)} "

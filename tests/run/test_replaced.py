@@ -72,15 +72,29 @@ def test_a_connection_may_replace_weights_that_it_returned() -> None:
     assert runs.same(first, again)
 
 
-def test_a_connection_keeps_weights_that_it_did_not_return() -> None:
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_connection_keeps_weights_that_it_did_not_return(at: int) -> None:
     schedule = runs.schedule(runs.digits())
 
     def fail(step: Any, last: int) -> None:
-        raise RuntimeError("a defect of the caller")
+        if step.step == at:
+            raise RuntimeError("a defect of the caller")
 
     with runs.board(schedule) as connection:
+        poet.train(schedule, connection, "digits", steps=2)
         with pytest.raises(RuntimeError):
             poet.train(schedule, connection, "digits", steps=2, on_step=fail)
+        with pytest.raises(BadInput, match="--erase-card"):
+            poet.train(schedule, connection, "digits", steps=2)
+
+
+def test_a_connection_keeps_weights_that_the_caller_has_not_read() -> None:
+    schedule = runs.schedule(runs.digits())
+    with runs.board(schedule) as connection:
+        poet.train(schedule, connection, "digits", steps=2)
+        training = poet.begin_training(schedule, connection, "digits", seed=1)
+        training.step()
+        training.step()
         with pytest.raises(BadInput, match="--erase-card"):
             poet.train(schedule, connection, "digits", steps=2)
 

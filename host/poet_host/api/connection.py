@@ -54,7 +54,7 @@ class Connection(Closing):
         self.device = device
         self.board = device.board
         self.running = running
-        # The weights that this connection trained last: CRC of the model, and number of the step.
+        # Weights that the last training returned: CRC of the model, and step. None: there are none.
         self.written: tuple[int, int] | None = None
         self._stack = stack
 

@@ -115,9 +115,9 @@ def check_training(
 
     Raises BoardError for a schedule that the board cannot load. Raises BadInput, too, if training
     would delete weights on the card that the user may need. It may delete them in three cases:
-    `erase_card` is True, this connection has trained them, or they belong to the same model as
-    `start.weights`, which have been trained for one step or more. In the last case, returns for how
-    many steps the weights on the card were trained, otherwise None.
+    `erase_card` is True, the connection's last training returned them, or they belong to the same
+    model as `start.weights`, which have been trained for one step or more. In the last case,
+    returns for how many steps the weights on the card were trained, otherwise None.
     """
     graph, device, replaced = schedule.graph, connection.device, None
     if start.resume:
@@ -215,6 +215,7 @@ def training_session(
         log.begin(about, begun, data.steps_per_epoch, power)
         if erase_card:
             device.format()
+        connection.written = None  # the user has no copy of the weights until the training ends
         backup = _backup(schedule.graph, files.weights, report)
         with nullcontext(before_moving) if before_moving else backup as keep:
             training = Training(device, schedule, data, start, keep, every)

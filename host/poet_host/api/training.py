@@ -130,8 +130,7 @@ def begin_training(
 ) -> Training:
     """Send schedule and weights to a board, and return a Training, whose `step` trains one batch.
 
-    Trainings on several boards can take turns. The options are those of `train`, and so are the
-    errors.
+    Trainings on several boards can take turns. The options and errors are those of `train`.
     """
     task = task_of(schedule, data, seed=seed, weights=weights)
     with training_session(task, connection, Files()) as session:

@@ -14,6 +14,7 @@ def test_the_last_commits_of_the_folders(tmp_path: Path) -> None:
     boards = commit(tmp_path, "boards/b/board.toml", "1")
     planner = commit(tmp_path, "host/poet_host/solver/solve.py", "1")
     commit(tmp_path, "README.md", "1")
+    commit(tmp_path, "host/poet_host/graph/summary.py", "1")
     assert (planner_commit(tmp_path), boards_commit(tmp_path)) == (planner, boards)
     assert stated(f"# Report\n\nIt says: {statement(tmp_path)} More.\n") == (planner, boards)
 
@@ -25,7 +26,9 @@ def test_the_last_commits_of_the_folders(tmp_path: Path) -> None:
 
 
 def test_the_folders_exist_and_a_report_without_the_line_states_nothing() -> None:
-    assert all((ROOT / folder).is_dir() for folder in (*PLANNER, *BOARDS))
+    *planner, summary = PLANNER
+    assert all((ROOT / folder).is_dir() for folder in (*planner, *BOARDS))
+    assert (ROOT / summary.removeprefix(":(exclude)")).is_file()
     assert stated("Planner of commit x.") is None
 
 

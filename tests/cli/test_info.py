@@ -108,6 +108,22 @@ def test_the_optimiser_is_read_from_the_graph(options: Any, rates: dict[str, flo
     assert {name: found.rates[name] for name in rates} == rates
 
 
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.pull, self.out = nn.Linear(6, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.fc(x)
+        return self.out(x + self.pull(x))
+
+
+def test_a_layer_may_have_the_name_of_a_rate() -> None:
+    graph = poet.load(Residual(), torch.zeros(2, 6), loss="cross-entropy")
+    assert graph["fc:grad:pull"].op != "scale"
+    assert "proximal" not in api.summary(graph).rates
+
+
 def test_solve_prints_the_model(poet_host: Command) -> None:
     solve = ("solve", "resnet18-cifar", "--board", "rpi4b", "--method", "keep-everything")
     shown = poet_host(*solve, "--momentum", 0.5).out

@@ -140,6 +140,6 @@ def _optimiser(graph: Graph) -> tuple[str, dict[str, float]]:
 
 
 def _factor(graph: Graph, ending: str) -> float:
-    """Return the factor of the nodes with this suffix, or 0."""
-    found = (node.attrs["factor"] for node in graph if node.name.endswith(f":{ending}"))
-    return float(next(found, 0.0))
+    """Return the factor of the nodes with the name of a weight and this suffix, or 0."""
+    names = {f"{node.name}:{ending}" for node in graph if node.stored}
+    return next((float(node.attrs["factor"]) for node in graph if node.name in names), 0.0)

@@ -243,21 +243,21 @@ def write_card(
     first, facts = first_step, start.facts
     if resume:
         found = resumed(device, schedule, load=False)
-        first, facts = found.step, found.facts
         if found.weights is not None:
             raise BadInput(
                 "the weights on the card have the layout or the rates of another schedule. Save "
                 "them with `card read --save-weights FILE`, and add --load-weights FILE to --resume"
             )
+        with own_schedule(device, schedule):  # a load may go back to the step before
+            first, facts = int(device.hello().committed_step), found.facts
     if first >= last:
         raise BadInput(
             f"nothing is left to train: step {first:,} is already done, and training ends after "
             f"step {last:,}. Allow more steps or epochs"
         )
     fitted = adapted(fitted, facts, is_trained=resume or start.weights is not None)
-    steps_left, batch = last - first, schedule.graph.batch
-    room_bytes = job_room_bytes(schedule.model, partition_blocks(device))
-    check_room(fitted, batch, steps_left, room_bytes)  # before the card is erased
+    steps_left, batch, blocks = last - first, schedule.graph.batch, partition_blocks(device)
+    check_room(fitted, batch, steps_left, job_room_bytes(schedule.model, blocks))  # before erasing
     check_last(schedule.graph, fitted, first, last)
     job = make_job(schedule, fitted, seed, first, steps_left, progress)
     if erase_card:

@@ -198,16 +198,16 @@ def resumed(device: AnyCard, schedule: Schedule, *, load: bool = True) -> Resume
     if isinstance(device, Device):
         device.keep()
     found = continued(device, schedule)
-    facts = found.facts
-    if found.model_crc == schedule.model.crc:
-        if not load:
-            return Resumed(found.step, facts)
+    weights: Weights | None = None
+    if found.model_crc != schedule.model.crc:
+        weights = _in_own_layout(device, found, schedule.graph)
+    elif load:
         device.load(schedule.model_part, schedule.plan_part)
-        if _has_constants(device, schedule):
-            return Resumed(found.step, facts)
-        return Resumed(found.step, facts, SavedWeights(read_weights(device, schedule), facts))
-    weights = _in_own_layout(device, found, schedule.graph)
-    return Resumed(found.step, facts, SavedWeights(weights, facts))
+        if not _has_constants(device, schedule):
+            weights = read_weights(device, schedule)
+    # A load goes back to the step before if the card has not written all of the newest one.
+    step, facts = int(device.hello().committed_step), found.facts
+    return Resumed(step, facts, None if weights is None else SavedWeights(weights, facts))
 
 
 def _same_weights(found: Held, graph: Graph) -> bool:

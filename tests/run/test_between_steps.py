@@ -92,6 +92,22 @@ def test_a_resumed_training_begins_after_uncommitted_steps(monkeypatch: pytest.M
     assert runs.same(run, runs.train(schedule, steps=4))
 
 
+def test_steps_that_an_evaluation_finds_lost_are_not_reported_as_done() -> None:
+    schedule = in_flash()
+    with runs.board(schedule) as connection:
+        training = poet.begin_training(schedule, connection, "digits")
+        for _ in range(3):
+            training.step()
+        connection.device.reset()
+        poet.evaluate(schedule, connection, "digits", samples=2)
+        for end in (training.finish, training.save, training.weights):
+            with pytest.raises(BoardError, match="--resume") as caught:
+                end()
+            assert (caught.value.name, caught.value.detail) == ("wrong_step", 0)
+        run = poet.train(schedule, connection, "digits", steps=4, resume=True)
+    assert runs.same(run, runs.train(schedule, steps=4))
+
+
 @pytest.mark.parametrize("command", ["train", "read", "evaluate", "predict", "write"])
 def test_another_schedule_of_the_model_does_not_end_a_job(command: str, card: Path) -> None:
     schedule, other = runs.schedule(runs.digits(), "100%", "poet"), runs.schedule(runs.digits())

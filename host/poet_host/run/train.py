@@ -248,7 +248,7 @@ class Training:
                 self._refused = error
 
     def save(self) -> None:
-        """Let the board commit the weights of the last step, if it has not done so."""
+        """Let the board commit the last step. Raises BoardError if the board has lost steps."""
         self._find_saved()
         if self.saved == self.committed:
             return
@@ -257,6 +257,11 @@ class Training:
         except LinkBroken as error:
             raise self._unlinked(error, self.committed) from error
         self.saved = saved.step
+        if saved.step != self.committed:
+            raise BoardError(
+                f"the board has kept step {saved.step:,}, but not step {self.committed:,}: it was "
+                "reset, or its storage failed. Continue with --resume", "wrong_step", saved.step,
+            )  # fmt: skip
         if not self.schedule.model.storage:
             self.commits.append(Commit(saved.step, self.device.us(saved.ticks), saved.erases))
 
@@ -271,9 +276,6 @@ class Training:
     def weights(self) -> SavedWeights:
         """Commit the weights on the board, and read them."""
         self.save()
-        return self._weights()
-
-    def _weights(self) -> SavedWeights:
         return SavedWeights(read_weights(self.device, self.schedule), self.data.facts)
 
     def finish(self, ended: Ended = "done") -> Run:
@@ -283,9 +285,7 @@ class Training:
         """
         if ended == "not_finite":
             self._go_back(self.saved)
-        else:
-            self.save()
-        traced = self.trace.traced(self.device)
+        weights = self.weights()
         planned_uj = [planned_part(step, self.power)[1] for step in timed(self.done)]
         energy = mean_energy_uj(self.done, self.commits, self.power) if planned_uj else (None, None)
         plan = self.schedule.meta["plan"]
@@ -302,14 +302,14 @@ class Training:
             commits=tuple(self.commits),
             card_khz=int(self.device.health().card_khz),
             commit_every=self.commit_every,
-            trace=traced,
+            trace=self.trace.traced(self.device),
             energy_uj=energy[0],
             total_energy_uj=energy[1],
             deadline_us=plan.get("deadline_us"),
             predicted_time_us=plan.get("time_us"),
             predicted_energy_uj=plan.get("energy_uj"),
             measured_energy_uj=fmean(planned_uj) if planned_uj else None,
-            weights=self._weights(),
+            weights=weights,
             classes=self.data.classes,
         )
 

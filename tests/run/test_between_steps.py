@@ -13,8 +13,10 @@ from poet_host.api import connection as connections
 from poet_host.device.device import PLAN
 from poet_host.device.link import Link
 from poet_host.errors import BadInput, BoardError, PoetWarning
+from poet_host.graph.weights import start_values
 from poet_host.run.log import Log
 from poet_host.run.run import Step
+from poet_host.run.train import load_schedule
 from poet_host.schedule.schedule import Schedule
 from run import test_staying as staying
 from support import whole_runs as runs
@@ -90,6 +92,17 @@ def test_a_resumed_training_begins_after_uncommitted_steps(monkeypatch: pytest.M
     assert begun == [0, 2]
     assert [step.step for step in run.steps] == [3, 4]
     assert runs.same(run, runs.train(schedule, steps=4))
+
+
+def test_a_board_can_be_used_after_an_upload_that_did_not_end() -> None:
+    """As Ctrl-C leaves it: a schedule is loaded, and nothing is committed."""
+    schedule = runs.small()
+    with runs.board(schedule) as connection:
+        load_schedule(connection.device, schedule)
+        values = start_values(schedule.graph, 0)
+        poet.evaluate(schedule, connection, "digits", weights=values, samples=2)
+        with pytest.raises(BadInput, match="no trained weights"):
+            poet.train(schedule, connection, "digits", steps=2, resume=True)
 
 
 def test_steps_that_an_evaluation_finds_lost_are_not_reported_as_done() -> None:

@@ -9,6 +9,7 @@ import torch
 from card.test_card import alone, read
 from card.test_card_export import change, place_of
 from poet_host import api
+from poet_host.errors import BoardError
 from poet_host.schedule.model import CURRENT
 from poet_host.schedule.schedule import Schedule
 from support import whole_runs as runs
@@ -70,3 +71,17 @@ def test_a_job_begins_after_the_step_before(card: Path) -> None:
     alone(schedule, card, LAST)
     straight, weights = runs.train(schedule, steps=LAST).weights, read(schedule, card)[1]
     assert all(straight[name].tobytes() == weights[name].tobytes() for name in weights)
+
+
+def test_a_training_resumes_on_the_board_that_found_the_damage(card: Path) -> None:
+    schedule = runs.small()
+    with runs.board(schedule, card) as connection:
+        training = poet.begin_training(schedule, connection, "digits")
+        for _ in range(STEPS):
+            training.step()
+        lie(card, schedule)
+        with pytest.raises(BoardError) as caught:
+            training.weights()
+        assert caught.value.name == "page_damaged"
+        run = poet.train(schedule, connection, "digits", steps=LAST, resume=True)
+    assert runs.same(run, runs.train(schedule, steps=LAST))

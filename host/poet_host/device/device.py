@@ -45,8 +45,6 @@ class Device(Closing):
         self.tensor_names: Sequence[str] = ()
         self.info: Any = None
         self._traced = range(0)  # statements that the latest step was asked to trace
-        # Steps that the board may name as the one whose weights it has committed last.
-        self._saved = range(NOTHING_COMMITTED)
         self.loads = 0  # number of loads of schedules: each one ends a training
         self._first_hello()
 
@@ -206,7 +204,7 @@ class Device(Closing):
         for object, part, before in ((MODEL, model_part, 0), (PLAN, plan_part, len(model_part))):
             if not self.holds(object, 0, part):
                 self.write(object, 0, part, shifted(progress, before, total))
-        self.loads, self._saved = self.loads + 1, range(NOTHING_COMMITTED)
+        self.loads += 1
         sizes = {"model_bytes": len(model_part), "plan_bytes": len(plan_part)}
         return self._request("load", sizes)["facts"]
 
@@ -216,7 +214,6 @@ class Device(Closing):
         `step`: number of steps that these weights have been trained for.
         """
         self._request("begin", {"step": step})
-        self._saved = range(step, step + 1)
 
     def step(
         self,
@@ -238,16 +235,18 @@ class Device(Closing):
             return bool(self._fields("status", payload, {})["status"].running)
 
         payload = pack(message.request, values)
-        self._saved = range(step + 1)  # a step that fails may drop those before it
         reply = self.link.request_long(message.code, payload, ping.code, is_running, meanwhile)
         result = self._fields("step", reply, values)["result"]
         self._traced = range(trace_first, trace_first + trace_count)
-        self._saved = range(step, step + 1)
         return result
 
     def save(self) -> Any:
-        """Commit the weights that a schedule without storage keeps in RAM; return poet_saved."""
-        return self._request("save", patience_s=SAVE_PATIENCE_S, saved=self._saved)["saved"]
+        """Commit the completed steps of which weights are in RAM only, and return poet_saved.
+
+        Its step is that of the newest commit, which may be an earlier one: a board that was reset,
+        or has failed, has lost the steps since then.
+        """
+        return self._request("save", patience_s=SAVE_PATIENCE_S)["saved"]
 
     def keep(self) -> None:
         """Commit the completed steps, which a load would drop, if there are uncommitted ones."""

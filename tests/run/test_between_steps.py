@@ -121,6 +121,27 @@ def test_steps_that_an_evaluation_finds_lost_are_not_reported_as_done() -> None:
     assert runs.same(run, runs.train(schedule, steps=4))
 
 
+def test_an_evaluation_drops_no_steps_that_the_board_cannot_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schedule = in_flash()
+    with runs.board(schedule) as connection:
+        training = poet.begin_training(schedule, connection, "digits")
+        training.step()
+        with monkeypatch.context() as patch:
+            patch.setattr(connection.device, "save", refuse)
+            with pytest.raises(BoardError) as caught:
+                poet.evaluate(schedule, connection, "digits", samples=2)
+            assert caught.value.name == "page_damaged"
+        training.step()
+        run = training.finish()
+    assert runs.same(run, runs.train(schedule, steps=2))
+
+
+def refuse() -> None:
+    raise BoardError("the board refused save", "page_damaged")
+
+
 @pytest.mark.parametrize("command", ["train", "read", "evaluate", "predict", "write"])
 def test_another_schedule_of_the_model_does_not_end_a_job(command: str, card: Path) -> None:
     schedule, other = runs.schedule(runs.digits(), "100%", "poet"), runs.schedule(runs.digits())

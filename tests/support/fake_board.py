@@ -78,6 +78,7 @@ class FakeBoard(PtyPeer):
             "load": {"facts": {}},
             "status": {"status": {}},
             "card": {"card": {}},
+            "save": {"saved": {}},
         }
         nothing |= {"begin": {}, "format": {}, "reset": {}}
         nothing |= {"probe_transfer": {"ticks": 9, "cpu_ticks": 9}, "probe_commit": {"ticks": 9}}

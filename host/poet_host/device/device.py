@@ -4,7 +4,6 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +26,8 @@ SAVE_PATIENCE_S = 60.0  # an erase of 4 KiB of flash takes 85 ms
 CARD_BYTES_PER_S = 2e5  # at which a slow card is read; no request is repeated meanwhile
 STOP_POLL_S = 0.05  # pause between two checks whether a step has stopped
 _BLOCK = _C["POET_BLOCK"]
+# Errors of `save` on boards that have no steps in RAM.
+_NOTHING_TO_SAVE = ("no_schedule", "wrong_step", "no_storage", "foreign_storage", "storage_version")
 
 
 class Device(Closing):
@@ -241,17 +242,16 @@ class Device(Closing):
         return result
 
     def save(self) -> Any:
-        """Commit the completed steps of which weights are in RAM only, and return poet_saved.
-
-        Its step is that of the newest commit, which may be an earlier one: a board that was reset,
-        or has failed, has lost the steps since then.
-        """
+        """Commit the steps that are in RAM only, and return poet_saved, with the committed step."""
         return self._request("save", patience_s=SAVE_PATIENCE_S)["saved"]
 
     def keep(self) -> None:
-        """Commit the completed steps, which a load would drop, if there are uncommitted ones."""
-        with suppress(BoardError):
+        """Commit the steps that are in RAM only, which a load would drop, if there are any."""
+        try:
             self.save()
+        except BoardError as error:
+            if error.name not in _NOTHING_TO_SAVE:
+                raise
 
     def committed_loss(self) -> float:
         """Return the loss of the committed step."""

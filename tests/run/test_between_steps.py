@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -235,3 +236,25 @@ def test_a_board_that_is_reset_more_often_than_it_commits_ends_the_run(
         with pytest.warns(PoetWarning):
             done = poet.train(in_flash(), connection, "digits", steps=9, commit_every=2)
     assert done.last_step == 9
+
+
+@pytest.mark.parametrize("resets", [3, 4])
+def test_a_board_that_is_reset_again_at_once_returns_three_times(
+    resets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with runs.board(in_flash()) as connection:
+        device, run, requests = connection.device, connection.device.step, 0
+
+        def step(*arguments: Any) -> Any:
+            nonlocal requests
+            requests += 1
+            if 3 <= requests < 3 + resets:
+                device.reset()
+            return run(*arguments)
+
+        monkeypatch.setattr(device, "step", step)
+        ended = nullcontext() if resets == 3 else pytest.raises(BoardError, match="step 0 4 times")
+        with pytest.warns(PoetWarning) as warned, ended:
+            done = poet.train(in_flash(), connection, "digits", steps=4)
+    assert len(warned) == 3
+    assert resets > 3 or runs.same(done, runs.train(in_flash(), steps=4))

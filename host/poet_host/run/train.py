@@ -135,12 +135,12 @@ class Training:
         the last committed one is trained. PoetWarning says why. If this happens more than three
         times after the same committed step, BoardError is raised.
         """
-        try:
-            return self._step(more=more)
-        except BoardError as error:
-            if not self._continues_after(error):
-                raise error
-        return self._step(more=more)
+        while True:
+            try:
+                return self._step(more=more)
+            except BoardError as error:
+                if not self._continues_after(error):
+                    raise
 
     def _continues_after(self, error: BoardError) -> bool:
         """Go back to the committed step, if the board was reset or can compute its steps again.

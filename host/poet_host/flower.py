@@ -32,7 +32,7 @@ from .errors import BadInput, LinkBroken, NoDevice, PoetError
 from .files import is_stream, target, try_to_write
 from .fleet import FAILED, LOST, Fleet, line
 from .graph.graph import Graph
-from .graph.weights import Weights, is_constant, start_values, weight_nodes
+from .graph.weights import Weights, is_constant, starting_values, weight_nodes
 from .plan.effects import effects_of
 from .run.evaluate import held_out_accuracy
 from .run.run import Run, weights_sha256
@@ -153,7 +153,7 @@ def server_app(
         judged = None
         if data is not None:
             judged = adapted(fitted(data, graph), facts, is_trained=given is not None)
-        start = {**start_values(graph, seed), **(given or {})}
+        start = starting_values(graph, seed, given, is_new=True)
         sent = {name: flwr.app.Array(start[name]) for name in travelling(graph)}
         few = replace(facts, classes=Classes(facts.classes))  # without examples: messages are short
         config = {

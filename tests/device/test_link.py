@@ -1,8 +1,12 @@
 """The serial link: frames as in the format, lost and damaged frames, and errors."""
 
+import array
+import errno
+import fcntl
 import os
 import random
 import re
+import termios
 import threading
 import time
 import tty
@@ -11,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import serial
 from hypothesis import given, settings, strategies as st
 from poet_host import isa
 from poet_host.device.device import connect
 from poet_host.device.link import Link
 from poet_host.device.wire import REPLY, WireError, frame, messages, pack, unframe, unpack
 from poet_host.errors import BoardError, LinkBroken, NoDevice
+from serial import serialposix
 from support.fake_board import FakeBoard
 
 HELLO = messages()["hello"].code
@@ -303,6 +309,30 @@ def test_an_error_names_the_port_that_cannot_be_opened(port: str) -> None:
 def test_a_port_in_use_is_not_shared() -> None:
     with FakeBoard() as board, connect(board.port), pytest.raises(NoDevice, match="in use"):
         Link(board.port)
+
+
+@pytest.mark.parametrize("refused", [errno.ENOTTY, errno.EIO])
+def test_a_pty_that_knows_only_standard_rates_is_opened(
+    refused: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS, where termios lacks our rate, and pyserial sets it with an ioctl of IOKit."""
+
+    def set_rate(port: Any, rate: int) -> None:
+        if refused == errno.EIO:
+            raise OSError(refused, "the adapter is broken")
+        fcntl.ioctl(port.fd, 0x80045402, array.array("i", [rate]), True)  # IOSSIOSPEED
+
+    monkeypatch.delattr(termios, "B1000000")
+    monkeypatch.delattr(serialposix, "BOTHER")
+    monkeypatch.delitem(serial.Serial.BAUDRATE_CONSTANTS, 1_000_000)
+    monkeypatch.setattr(serial.Serial, "_set_special_baudrate", set_rate)
+    with FakeBoard() as board:
+        if refused == errno.ENOTTY:
+            with connect(board.port) as device:
+                assert device.info.board == "fake"
+        else:
+            with pytest.raises(NoDevice, match="the adapter is broken"):
+                connect(board.port)
 
 
 def test_nothing_answers() -> None:

@@ -20,6 +20,7 @@ from .ports import permission_advice, serial_ports
 from .wire import REPLY, WireError, frame, unframe
 
 BAUD_RATE = 1_000_000  # baud rate of the firmware's UART; a pty and USB ignore it
+PTY_BAUD_RATE = 115_200  # for a pty of macOS, which refuses rates that termios does not know
 STARTED_HERE = ("native", "auto", *(f"sim:{name}" for name in names()))
 POLL_S = 0.05  # longest time that one read of the port blocks
 LONGEST_PAUSE_S = 10.0  # longest pause between two pings
@@ -265,14 +266,14 @@ def _open(port: str, patience_s: float) -> Any:
         raise NoDevice(f"{port} has no valid port number: use 1 to 65535, as in socket://host:4000")
     # Lock the port, so that no second program reads the replies. A URL cannot be locked.
     exclusive = None if "://" in port else True
+    options = {"timeout": POLL_S, "write_timeout": patience_s, "exclusive": exclusive}
     try:
-        opened = serial.serial_for_url(
-            port,
-            baudrate=BAUD_RATE,
-            timeout=POLL_S,
-            write_timeout=patience_s,
-            exclusive=exclusive,
-        )
+        try:
+            opened = serial.serial_for_url(port, BAUD_RATE, **options)
+        except OSError as error:
+            if error.errno != errno.ENOTTY:
+                raise
+            opened = serial.serial_for_url(port, PTY_BAUD_RATE, **options)
         opened.reset_input_buffer()
     except (ValueError, LookupError, re.error) as error:  # handlers of URLs raise the others
         raise NoDevice(f"{port} is not a serial port ({error}): name another port") from error

@@ -84,7 +84,7 @@ def test_weights_are_pulled_to_those_of_the_package(tmp_path: Path, poet_host: C
     b = Builder("prox", data=(2, 3))
     model = b.model(b.softmax_xent(b.linear(b.data, 2, name="fc")))
     graph = training_graph(model, Sgd(0.1, 0.9), proximal=0.5)
-    made = poet.encode(graph, poet.solve(graph, "nano_33_iot", time_limit_s=5))
+    made = poet.encode(graph, poet.solve(graph, "nano_33_iot", work_limit=500))
     given = {"fc.weight": np.full((2, 3), 7, np.float32), "fc.bias": np.ones(2, np.float32)}
     old = {f"{name}:anchor": value - 1 for name, value in given.items()}
     poet.write_package(made, tmp_path / "prox", weights=given | old)
@@ -124,7 +124,7 @@ def test_training_on_samples_begins_with_the_weights_of_the_package(
     graph = training_graph(b.model(b.softmax_xent(b.linear(b.data, 2, name="fc"))), Sgd(0.1))
     given = {"fc.weight": np.full((2, 3), 7, np.float32), "fc.bias": np.ones(2, np.float32)}
     folder, device, samples = tmp_path / "plain", tmp_path / "card.img", tmp_path / "s.npz"
-    made = poet.encode(graph, poet.solve(graph, "nano_33_iot", time_limit_s=5))
+    made = poet.encode(graph, poet.solve(graph, "nano_33_iot", work_limit=500))
     poet.write_package(made, folder, weights=given)
     poet.write_learner(device, folder, (np.eye(3, dtype=np.float32), np.array([0, 1, 1])))
     poet.save_samples(device, folder, samples)

@@ -11,6 +11,7 @@ import pytest
 from poet_host.card.weights import SavedWeights
 from poet_host.data.facts import NO_FACTS
 from poet_host.data.normalization import Normalization
+from poet_host.data.taught import Taught
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.graph.cuts import Cut
@@ -22,7 +23,7 @@ from poet_host.package.source import header, macros
 from poet_host.package.stored import LearnerStore
 from poet_host.plan.verify import verify
 from support.command import Command
-from support.learner_bench import Kind, blocks, packaged, schedule, start
+from support.learner_bench import Device, Kind, Learner, Trace, blocks, packaged, schedule, start
 
 KINDS = (
     Kind(), Kind(pages=True), Kind(slots=9, raw="uint8"), Kind(autoencoder=True, raw="float32")
@@ -136,6 +137,40 @@ def test_training_on_samples_begins_with_the_weights_of_the_package(
     assert not done.code, done
     ours, theirs = poet.load_weights(after, graph), poet.replay(folder, samples, steps=4)
     assert all(np.array_equal(ours[name], theirs[name]) for name in given)
+
+
+@pytest.mark.parametrize("count", [6, 18])
+def test_a_new_training_has_all_samples_from_its_first_step_on(
+    count: int, tmp_path: Path, poet_host: Command
+) -> None:
+    """However late the device was taught them. Of 18, it has replaced the first ones."""
+    kind, folder, samples = Kind(), tmp_path / "small", tmp_path / "s.npz"
+    image, after = tmp_path / "i.img", tmp_path / "after.safetensors"
+    write(packaged(kind), "c", folder)
+    learner, trace = Learner(kind, Device(blocks(kind, 8), 8)), Trace(kind)
+    for number in range(count):
+        while not trace.teach(learner, number % 3):
+            learner.run()
+        learner.learn(2)
+        learner.run()
+    learner.save()
+    image.write_bytes(learner.device.image)
+    assert poet.save_samples(image, folder, samples) == min(count, 15)
+    train = (
+        "train", folder, "--from-samples", "--data", samples, "--steps", 9, "--save-weights", after
+    )  # fmt: skip
+    done = poet_host(*train, "--port", "native")
+    assert not done.code, done
+    taught = [Taught(it.label, 1) for it in trace.taught]
+    wanted = Trace(kind, trace.x, taught).replay(9)
+    found = poet.load_weights(after, kind.graph)
+    assert {name: found[name].tobytes() for name in wanted} == wanted
+
+    # A device has trained no step without samples.
+    old = ("--resume", "--load-weights", tmp_path / "old.safetensors", "--port", "/dev/no-board")
+    poet.save_weights(old[2], kind.graph, found, 1)
+    if count == 18:
+        poet_host(*train, *old).fails(2, samples, "step 2")
 
 
 def test_only_unchanged_packages_and_empty_folders_are_replaced(tmp_path: Path) -> None:

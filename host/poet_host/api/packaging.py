@@ -98,12 +98,19 @@ def replay(
     return SavedWeights(done.weights, packaged.weights.facts)
 
 
-def load_samples(folder: str | Path, samples: str | Path) -> Dataset:
-    """Return the samples of a device with the package in `folder`, for training that continues.
+def load_samples(
+    folder: str | Path, samples: str | Path, *, first_step: int = 0, resume: bool = False
+) -> Dataset:
+    """Return the samples of a device with the package in `folder`, for `train`.
 
-    `samples`: an .npz file as that of `save_samples`. A step draws what the device would draw.
+    `samples`: an .npz file as that of `save_samples`. `first_step`, `resume`: those of `train`. If
+    the training begins at step 0, all samples are there from its first step on. If it continues, a
+    step draws what the device would draw. Raises BadInput if no sample is there for the first step.
     """
-    return read_trace(Path(samples), load(Path(folder)), LAST_STEP).data
+    trace = read_trace(
+        Path(samples), load(Path(folder)), first_step + 1 if first_step else LAST_STEP
+    )
+    return (trace if first_step or resume else trace.at_once()).data
 
 
 def save_samples(image: str | Path | Connection, folder: str | Path, samples: str | Path) -> int:

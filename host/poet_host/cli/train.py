@@ -43,7 +43,7 @@ class TrainOptions:
         the end. [default: only at the end]
     --from-samples  DATA is an .npz file with the samples of a device (poet/learner.h), which `card
         read` writes, and NAME.poet is the folder of its package: draw the samples as the device
-        does.
+        does. Without --resume, all samples are there from step 1 on.
     --validate  After each epoch, compute loss and accuracy of the held-out samples on this
         computer. Keep the weights with the lowest loss in NAME.best.safetensors if --save-weights
         is NAME.safetensors. A new run deletes an older file of this name.
@@ -166,8 +166,10 @@ def _task(given: TrainOptions) -> api.Task:
     made = api.load_package(given.schedule) if given.from_samples else None
     schedule = made.schedule if made else api.Schedule.load(given.schedule)
     api.commit_interval(schedule, given.commit_every)
+    path = given.load_weights
+    first_step = api.step_of_weights(path) if given.resume and path else 0
     data = (
-        _samples(given)
+        _samples(given, first_step)
         if given.from_samples
         else given.data.load(
             schedule.graph, seed=given.seed, augment=given.augment, **given.duration.order
@@ -181,7 +183,6 @@ def _task(given: TrainOptions) -> api.Task:
             f"--strict-deadline: the schedule {given.schedule} has no deadline. Run `poet-host "
             "solve` again with --deadline"
         )
-    path = given.load_weights
     weights = (
         made.anchored(api.load_weights(path, schedule.graph) if path else made.weights)
         if made and not given.from_board
@@ -190,12 +191,11 @@ def _task(given: TrainOptions) -> api.Task:
     return api.task_of(
         schedule, data, vars(given.rates), shuffle=None,
         epochs=given.duration.epochs or 1, steps=given.duration.steps, seed=given.seed,
-        weights=weights, first_step=api.step_of_weights(path) if given.resume and path else 0,
-        resume=given.from_board,
+        weights=weights, first_step=first_step, resume=given.from_board,
     )  # fmt: skip
 
 
-def _samples(given: TrainOptions) -> api.Dataset:
+def _samples(given: TrainOptions, first_step: int) -> api.Dataset:
     data = given.data
     others = (data.normalize, data.test_split, given.augment)
     order = {"shuffle": True, "balance": False}
@@ -204,7 +204,9 @@ def _samples(given: TrainOptions) -> api.Dataset:
             "--from-samples takes samples as the device does: omit --normalize, --test-split, "
             "--augment, --balance and --no-shuffle"
         )
-    return api.load_samples(given.schedule, data.data)
+    return api.load_samples(
+        given.schedule, data.data, first_step=first_step, resume=given.from_board
+    )
 
 
 def _about(task: api.Task, connection: api.Connection, given: TrainOptions) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """The trace of a device: what it was taught, from which replay repeats its steps."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -44,6 +44,10 @@ class Trace:
             normalization=made.normalization,
         )  # fmt: skip
 
+    def at_once(self) -> "Trace":
+        """The trace of a device that was taught the same samples before its first step."""
+        return replace(self, taught=tuple(it._replace(next_step=1) for it in self.taught))
+
 
 def read_trace(path: Path, packaged: Packaged, first_step: int = 1) -> Trace:
     """Read the arrays x, y and next_step of an .npz file.
@@ -57,7 +61,7 @@ def read_trace(path: Path, packaged: Packaged, first_step: int = 1) -> Trace:
     _check_range(path, "next_step", next_step, 1, LAST_STEP)
     taught = tuple(map(Taught, label.tolist(), next_step.tolist()))
     if drawn(taught, packaged.seed, first_step, packaged.batch, packaged.slots) is None:
-        raise no_sample(first_step)
+        raise no_sample(first_step, f" {path}")
     return Trace(packaged, x, taught)
 
 
@@ -95,10 +99,10 @@ def raw_samples(data: Dataset, packaged: Packaged, known: Classes) -> tuple[Arra
     return raw, labels
 
 
-def no_sample(step: int) -> BadInput:
+def no_sample(step: int, file: str = "") -> BadInput:
     return BadInput(
-        f"trace: no sample is there for step {step:,}, since each next_step is above it. Begin "
-        "with the first sample of the device"
+        f"trace{file}: no sample is there for step {step:,}, since each next_step is above it. Add "
+        "the first samples of the device, or resume with weights of a later step"
     )
 
 

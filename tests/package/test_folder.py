@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import poet_host as poet
@@ -16,7 +16,7 @@ from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.graph.cuts import Cut
 from poet_host.graph.weights import start_values
-from poet_host.package.folder import facts, load, write
+from poet_host.package.folder import facts, load, name_in, write
 from poet_host.package.packaged import Packaged, Raw, identifier, raw_of
 from poet_host.package.sizes import ERASE_BLOCKS, storage_blocks
 from poet_host.package.source import header, macros
@@ -198,6 +198,11 @@ def test_only_unchanged_packages_and_empty_folders_are_replaced(tmp_path: Path) 
         write(made, "c", other)
     assert sorted(it.name for it in tmp_path.iterdir()) == ["other", "small"]
     assert [it.name for it in other.iterdir()] == ["notes.txt"]
+
+
+def test_a_package_of_windows_lists_its_files_with_slashes() -> None:
+    folder = PureWindowsPath(r"C:\small")
+    assert name_in(folder, folder / "src" / "small.h") == "src/small.h"
 
 
 def test_links_and_empty_folders_stay(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from ..card.weights import load_weights, save_weights
@@ -105,9 +105,7 @@ def write(packaged: Packaged, kind: str, folder: Path) -> dict[str, Any]:
                 new / _weights_file(packaged.name), packaged.schedule.graph, packaged.weights
             )
             stated["files"] = {
-                it.relative_to(new).as_posix(): _sum_of(it)
-                for it in sorted(new.rglob("*"))
-                if it.is_file()
+                name_in(new, it): _sum_of(it) for it in sorted(new.rglob("*")) if it.is_file()
             }
             write_json(new / _FACTS, stated)
             for name in added:
@@ -174,7 +172,7 @@ def _added_files(folder: Path) -> list[str]:
     if not folder.is_dir() or not (folder / _FACTS).is_file():
         raise BadInput(f"{folder} exists and is not a package: name a new or an empty folder")
     written = _stated(folder)["files"]
-    found = [str(it.relative_to(folder)) for it in folder.rglob("*") if not _has_files(it)]
+    found = [name_in(folder, it) for it in folder.rglob("*") if not _has_files(it)]
     for name in found:
         if name in written and _sum_of(folder / name) != written[name]:
             raise BadInput(
@@ -182,6 +180,11 @@ def _added_files(folder: Path) -> list[str]:
                 "elsewhere, or name another folder"
             )
     return [name for name in found if name not in written and name != _FACTS]
+
+
+def name_in(folder: PurePath, path: PurePath) -> str:
+    """Return the name by which package.json lists a file, on each system."""
+    return path.relative_to(folder).as_posix()
 
 
 def _has_files(path: Path) -> bool:

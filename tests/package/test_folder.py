@@ -183,10 +183,13 @@ def test_only_unchanged_packages_and_empty_folders_are_replaced(tmp_path: Path) 
     assert (folder / "app.c").exists()
     assert "app.c" not in stated["files"]
 
-    folder.replace(tmp_path / "small.poet-old")  # as a process that was killed leaves it
-    write(made, "c", folder)
-    assert (folder / "app.c").exists()
-    assert [*tmp_path.iterdir()] == [folder]
+    for is_made_again in (False, True):
+        folder.replace(tmp_path / "small.poet-old")  # as a process that was killed leaves it
+        if is_made_again:
+            folder.mkdir()
+        write(made, "c", folder)
+        assert (folder / "app.c").exists()
+        assert [*tmp_path.iterdir()] == [folder]
 
     (folder / "src" / "small.h").write_text("changed")
     with pytest.raises(poet.BadInput, match=r"small\.h"):

@@ -88,11 +88,13 @@ def write(packaged: Packaged, kind: str, folder: Path) -> dict[str, Any]:
     if not folder.parent.is_dir():
         raise BadInput(f"{folder} cannot be written: the folder {folder.parent} does not exist")
     old = folder.parent / f"{folder.name}.poet-old"
-    if old.is_dir() and not folder.exists():
-        old.replace(folder)
     stated = facts(packaged, kind)
     texts = files(packaged) | files_of_kind(packaged, kind, stated)
     try:
+        if old.is_dir() and _is_free(folder):
+            if folder.exists():
+                folder.rmdir()
+            old.replace(folder)
         added = _added_files(folder)
         with temporary_folder(folder.parent, ".poet-writing-") as private:
             new = private / "new"
@@ -167,7 +169,7 @@ def _added_files(folder: Path) -> list[str]:
 
     Raises BadInput if the folder is not a package and not empty, or if a file of it has changed.
     """
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if _is_free(folder):
         return []
     if not folder.is_dir() or not (folder / _FACTS).is_file():
         raise BadInput(f"{folder} exists and is not a package: name a new or an empty folder")
@@ -180,6 +182,11 @@ def _added_files(folder: Path) -> list[str]:
                 "elsewhere, or name another folder"
             )
     return [name for name in found if name not in written and name != _FACTS]
+
+
+def _is_free(folder: Path) -> bool:
+    """Return whether there is no such folder, or an empty one."""
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
 def name_in(folder: PurePath, path: PurePath) -> str:

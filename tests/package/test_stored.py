@@ -37,6 +37,7 @@ from support.learner_bench import (
     Trace,
     blocks,
     packaged,
+    schedule,
     start,
     stored,
 )
@@ -215,6 +216,32 @@ def test_a_computer_continues_the_training_of_a_device(
         it.learn(5)
         it.run()
     assert again.weights() == learner.weights()
+
+
+def test_weights_of_a_device_without_samples_move_to_another_package(
+    tmp_path: Path, poet_host: Command
+) -> None:
+    old, new = Kind(), Kind(slots=9)
+    for kind, name in ((old, "old"), (new, "new")):
+        write(packaged(kind), "c", tmp_path / name)
+    learner = Learner(old, Device(blocks(old, 8), 8))
+    learner.teach(old.sample(1), 2)
+    learner.learn(3)
+    learner.run()
+    learner.forget(SAMPLES)
+    kept, weights = image(learner.device, tmp_path / "i.img"), tmp_path / "w.safetensors"
+    reads = ("card", "read", tmp_path / "old", "--storage", kept, "--save-weights", weights)
+    assert poet_host(*reads).code == 0
+    writes = ("card", "write", tmp_path / "new", "-o", kept, "--erase-card", "--json")
+    poet_host(*writes).fails(2, "--data", "--load-weights")
+    assert poet_host(*writes, "--load-weights", weights).json["samples"] == 0
+    again = Learner(new, Device(0, 0, kept.read_bytes()))
+    assert (again.weights(), again.state().step) == (learner.weights(), 3)
+
+    schedule(old).save(tmp_path / "old.poet")
+    poet_host("card", "write", tmp_path / "old.poet", "-o", kept, "--load-weights", weights).fails(
+        2, "--data"
+    )
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def read_learner(image: str | Path | Connection, folder: str | Path) -> tuple[Sa
 def write_learner(
     image: str | Path | Connection,
     folder: str | Path,
-    data: Data,
+    data: Data | None = None,
     weights: Weights | str | Path | None = None,
     *,
     erase_card: bool = False,
@@ -150,23 +150,30 @@ def write_learner(
     """Add samples to a device's storage, and return the number that it keeps then.
 
     `image`: an image of the storage, or a connection to a board with the device's card. The device
-    has the package in `folder`. `data` has raw samples, as the device gets them. A new sample of a
-    full class replaces its oldest one. If there is no image, or with `erase_card`, the storage
-    becomes that of a new device, with the weights of the package. The device continues with
-    `weights`, if they are given, after its last step or that of the file, whichever is later.
-    Tensors that they lack are those of the package. An image stays as it was if this fails; a card
-    in a board may be written in part.
+    has the package in `folder`. `data` has raw samples, as the device gets them (None: only weights
+    are written). A new sample of a full class replaces its oldest one. If there is no image, or
+    with `erase_card`, the storage becomes that of a new device, with the weights of the package.
+    The device continues with `weights`, if they are given, after its last step or that of the file,
+    whichever is later. Tensors that they lack are those of the package. An image stays as it was if
+    this fails; a card in a board may be written in part.
 
     Raises BadInput if the storage has no store of the package, or if data or weights do not fit it.
     """
     packaged = load(Path(folder))
-    dataset = as_dataset(data, packaged.schedule.graph, labels=not packaged.repeats_the_input)
+    if data is None and weights is None:
+        raise BadInput(
+            "nothing is to be written: name samples (--data), weights (--load-weights) or both"
+        )
     given = None if weights is None else as_weights(weights, packaged.schedule.graph)
     file = None if isinstance(weights, Mapping) else weights
     step = step_of_weights(file, unknown=0) if file else 0
     facts = facts_of_weights(given)
     named = packaged.weights.classes
-    x, labels = raw_samples(dataset, packaged, named or facts.classes)
+    taught = None
+    if data is not None:
+        labels = not packaged.repeats_the_input
+        samples = as_dataset(data, packaged.schedule.graph, labels=labels)
+        taught = raw_samples(samples, packaged, named or facts.classes)
     if facts.normalization not in (None, packaged.normalization):
         raise BadInput(
             f"the weights normalise samples by {facts.normalization}, but the package "
@@ -197,7 +204,8 @@ def write_learner(
             values = {it: value for it, value in given.items() if step or ":" not in it}
             content = packaged.anchored(SavedWeights({**packaged.weights, **values}, facts))
             store.put_weights(content, step)
-        store.teach(x, labels)
+        if taught:
+            store.teach(*taught)
         return len(store.samples()["y"])
 
 

@@ -23,6 +23,7 @@ from .options import (
     DataOptions,
     Duration,
     RateOptions,
+    data_option,
 )
 from .storage import check_image
 from .written import WRITTEN_FILE, check_writable, output_argument, output_file
@@ -41,6 +42,11 @@ def card() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CardDataOptions(DataOptions):
+    data: str | None = data_option("none, for a package with --load-weights")  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True)
 class WriteOptions:
     """The options of the command.
 
@@ -55,7 +61,7 @@ class WriteOptions:
     """
 
     schedule: Path = SCHEDULE
-    data: DataOptions
+    data: CardDataOptions
     image: Path | None = option("--output", type=WRITTEN_FILE)
     port: str | None = _PORT
     duration: Duration
@@ -86,6 +92,8 @@ class WriteOptions:
                 "name one card: either an image with -o FILE, or a board with --port PORT"
             )
         self.duration.check()
+        if self.data.data is None and not self.schedule.is_dir():
+            raise BadInput("--data is missing: name the samples to train with")
         if image and self.storage:
             raise BadInput(f"-o {image} already names the card image: omit --storage")
         _check_card_is_kept(self.port, self.storage)
@@ -110,8 +118,8 @@ def write(given: WriteOptions) -> Answer:
     no host sends requests. After a power cut, training continues.
 
     If NAME.poet is the folder of a package, the card is that of the device, or -o names an image of
-    all blocks that the device lends to its learner. It gets samples, raw as the device takes them,
-    and with --load-weights other weights.
+    all blocks that the device lends to its learner. It gets the samples of --data, raw as the
+    device takes them, the weights of --load-weights, or both.
     """
     given.check()
     if given.schedule.is_dir():
@@ -225,7 +233,9 @@ def _write_learner(given: WriteOptions) -> Answer:
             "--port, --storage, --load-weights and --erase-card: omit the others"
         )
     made = api.load_package(given.schedule)
-    data = given.data.load(made.schedule.graph, labels=not made.repeats_the_input)
+    data = given.data.data and given.data.load(
+        made.schedule.graph, labels=not made.repeats_the_input
+    )
     where = str(given.image or f"the card of the board at {given.port}")
     with _learner(given.port, given.image or given.storage) as place, progress(f"writing {where}"):
         count = api.write_learner(

@@ -50,13 +50,16 @@ SEED = option(type=WholeRange(0, MAX_SEED), default=0)
 ERASE_CARD = option(
     "--erase-card", help="Erase the card of the board first. All weights on it are lost."
 )
-_DATA = option(
-    metavar="DATA", show_default="the needs of one step",
-    help="Samples and labels: an .npz file or a folder of .npy files (arrays x and y, and "
-    "optionally x_test and y_test), a .csv file (labels in the last column), a folder of images or "
-    "sounds in a folder for each class, `digits` (a built-in data set), or random samples "
-    "(synthetic:SHAPE:CLASSES or tokens:LENGTH:WORDS:CLASSES).",
-)  # fmt: skip
+
+
+def data_option(default: str = "") -> Any:
+    return option(
+        metavar="DATA", show_default=default,
+        help="Samples and labels: an .npz file or a folder of .npy files (arrays x and y, and "
+        "optionally x_test and y_test), a .csv file (labels in the last column), a folder of "
+        "images or sounds in a folder for each class, `digits` (a built-in data set), or random "
+        "samples (synthetic:SHAPE:CLASSES or tokens:LENGTH:WORDS:CLASSES).",
+    )  # fmt: skip
 
 
 def _test_split_option(more_help: str = "") -> Any:
@@ -91,7 +94,7 @@ class SampleOptions:
         weights, or none]
     """
 
-    data: str = _DATA
+    data: str = data_option()
     normalize: str | None = None
     header: bool | None = _HEADER
     sample_rate_hz: int = _SAMPLE_RATE
@@ -123,7 +126,7 @@ class DataOptions(SampleOptions):
 class DataSizeOptions:
     """The data of which only the number of samples counts."""
 
-    data: str | None = _DATA
+    data: str | None = data_option("the needs of one step")
     test_split: float | None = _test_split_option()
     header: bool | None = _HEADER
     sample_rate_hz: int = _SAMPLE_RATE

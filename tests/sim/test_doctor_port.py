@@ -25,6 +25,7 @@ from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.native import NativeBoard
 from poet_host.sim.simulated_chip import CardFault
+from support import corpus
 from support.bad_line import BadLine
 from support.command import Command, Result
 from support.fake_board import FakeBoard
@@ -152,6 +153,19 @@ def test_a_card_without_a_partition(poet_host: Command, image: Path) -> None:
     assert found["card"][0] == "ok"
     assert found["partition"][0] == "wrong"
     assert "storage prepare" in found["partition"][1]
+
+
+def test_a_card_of_an_older_format(poet_host: Command, tmp_path: Path) -> None:
+    """The other checks go on."""
+    old, path = tmp_path / "old.img", tmp_path / "b.zip"
+    old.write_bytes(corpus.content(corpus.BEFORE / "card.img.xz"))
+    with NativeBoard(old) as running:
+        result = poet_host("doctor", "--port", running.port, "--bundle", path, "--json")
+    found = found_in(result)
+    assert found["partition"][0] == "wrong"
+    assert "card export" in found["partition"][1]
+    assert found["kernels"][0] == found["link"][0] == "ok"
+    assert json.loads(ZipFile(path).read("bundle.json"))["findings"]
 
 
 @needs_compiler

@@ -9,7 +9,7 @@ from ..card.card import allocation_notice, storage_info
 from ..device.card_registers import card_identity, is_write_protected, whole_register
 from ..device.device import NOTHING_COMMITTED, Device, Progress
 from ..device.health import is_unwanted, reset_text
-from ..errors import BoardError, listed
+from ..errors import BadInput, BoardError, listed
 from ..profile.profile import estimate_profile
 from .card_failure import CONTACTS, SUPPLY, WIRES, mount_failure, transfer_failure
 from .kernel_check import CHECKED, KernelRun, kernel_runs
@@ -139,7 +139,7 @@ class BoardCheck:
     def _partition_works(self) -> bool:
         try:
             info = storage_info(self.device)
-        except BoardError as error:
+        except (BadInput, BoardError) as error:  # BadInput: a card of another format
             self.findings.append(Finding("partition", "wrong", str(error)))
             return False
         held = f"weights of step {info.committed_step:,}" if _holds_weights(info) else "no weights"

@@ -190,28 +190,22 @@ static POET_CHECKED int begin(struct learning *l) {
 }
 
 static POET_CHECKED int load(struct learning *l) {
-  const struct poet_device *device = l->device;
   struct poet_facts facts;
-  if (device->erase_blocks > UINT16_MAX ||
-      (device->erase_blocks && !device->erase)) {
-    return POET_ERROR_storage_failed;
-  }
   TRY(poet_load_program(&l->p, &l->training, &facts));
   return begin(l);
 }
 
-/* Was the storage found, but not used for what it holds? */
+/* Is there a storage that could not be used as it is? */
 static bool is_refused(const struct learning *l, int error) {
   switch (error) {
   case POET_ERROR_not_blank:
-    return true;
   case POET_ERROR_foreign_storage:
   case POET_ERROR_storage_small:
   case POET_ERROR_storage_version:
   case POET_ERROR_other_model:
   case POET_ERROR_storage_failed:
   case POET_ERROR_page_damaged:
-    return l->p.partition_blocks != 0;
+    return poet_storage_blocks(&l->port) != 0;
   default:
     return false;
   }
@@ -235,6 +229,10 @@ static POET_CHECKED int open(struct learning *l,
                                 needs.transfers, needs.cached, needs.tensors,
                                 package->classes, places, place_bytes)) {
     return POET_ERROR_memory;
+  }
+  if (device->erase_blocks > UINT16_MAX ||
+      (device->erase_blocks && !device->erase)) {
+    return POET_ERROR_storage_failed;
   }
   *l = (struct learning){.inside = l->inside,
                          .package = package,

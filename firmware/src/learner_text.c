@@ -29,7 +29,8 @@ const char *poet_learner_text(int result) {
            "needs storage without erase, such as a card.";
   case POET_ERROR_storage_small:
     return "The storage is too small: lend as many blocks as "
-           "poet_learner_blocks returns, and not fewer than before.";
+           "poet_learner_blocks returns, not fewer than before, and all of the "
+           "partition of type 0xDA.";
   case POET_ERROR_storage_failed:
     return "The storage failed: a function of the device returned an error, or "
            "the storage lost what was written.";

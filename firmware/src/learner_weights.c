@@ -283,6 +283,12 @@ static POET_CHECKED int blank_storage(struct learning *l) {
   struct poet *p = &l->p;
   const uint32_t unit = l->device->erase_blocks;
   int error;
+  if (!p->partition_blocks) { /* open did not find where the store lies */
+    error = poet_mount(p);
+    if (!p->partition_blocks && error != POET_ERROR_not_blank) {
+      return error;
+    }
+  }
   if (unit && p->partition % unit) {
     return POET_ERROR_not_blank;
   }

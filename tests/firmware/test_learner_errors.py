@@ -1,6 +1,7 @@
 """Each error of a learner changes nothing."""
 
 import re
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,50 @@ def test_a_layout_that_is_too_large_stays_until_it_is_forgotten() -> None:
     learner.forget(SAMPLES | WEIGHTS)
     learner.open()
     assert learner.weights() == Trace(kind).replay(0)
+
+
+def partitioned(first: int, count: int, image: bytes) -> Device:
+    """A storage with a table of one partition for a store, and `image` in it."""
+    table = struct.pack("<BxxxBxxxII", 0, 0xDA, first, count).rjust(446 + 16, b"\0")
+    return Device(0, 8, table.ljust(BLOCK - 2, b"\0") + b"\x55\xaa" + image)
+
+
+def test_a_storage_whose_first_read_failed_can_be_made_blank() -> None:
+    """A partition table that could not be read stays."""
+    kind, first, count = Kind(), 8, blocks(Kind(), 8)
+    for storage in (
+        partitioned(first, count, b"foreign".ljust((first - 1 + count) * BLOCK)),
+        Device(0, 8, b"foreign".ljust(count * BLOCK)),
+    ):
+        table = bytes(storage.image[: 8 * BLOCK])
+        storage.fail_at = 0
+        learner = Learner(kind, storage, open=False)
+        refused("storage_failed", learner.open)
+        storage.fail_at = storage.accesses  # it fails again
+        refused("storage_failed", learner.forget, SAMPLES | WEIGHTS)
+        refused("closed", learner.forget, SAMPLES)
+        assert not storage.changes
+        learner.forget(SAMPLES | WEIGHTS)
+        learner.open()
+        assert learner.weights() == Trace(kind).replay(0)
+        has_table = table.endswith(b"\xaa", 0, BLOCK)
+        assert (storage.image[: 8 * BLOCK] == table) == has_table
+
+
+def test_a_partition_that_ends_beyond_the_storage_cannot_be_made_blank() -> None:
+    storage = partitioned(8, 1 << 20, b"\xff" * blocks(Kind(), 8) * BLOCK)
+    learner = Learner(Kind(), storage, open=False)
+    refused("storage_small", learner.open)
+    refused("storage_small", learner.forget, SAMPLES | WEIGHTS)
+    assert not storage.changes
+
+
+def test_an_erase_unit_without_a_function_that_erases_is_refused() -> None:
+    storage = Device(blocks(Kind(), 8), 8)
+    storage.record.erase = library()[0].NULL
+    learner = Learner(Kind(), storage, open=False)
+    refused("storage_failed", learner.open)
+    refused("closed", learner.forget, SAMPLES | WEIGHTS)
 
 
 def test_foreign_contents_stay_until_they_are_forgotten() -> None:

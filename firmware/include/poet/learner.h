@@ -202,7 +202,9 @@ int poet_learner_adopt(struct poet_learner *learner);
  * A running step is finished first. Steps go on counting, so the first steps
  * with Adam after that change the weights more than those of a new device.
  * After poet_learner_open has returned not_blank, other_model, storage_small or
- * storage_failed, both together make the storage blank. */
+ * storage_failed, both together make the storage blank. The result is that of
+ * open again if the storage still fails, or if the partition of type 0xDA ends
+ * beyond poet_device.blocks. */
 enum { POET_FORGET_SAMPLES = 1, POET_FORGET_WEIGHTS = 2 };
 int poet_learner_forget(struct poet_learner *learner, uint32_t what);
 

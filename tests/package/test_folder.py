@@ -173,6 +173,40 @@ def test_a_new_training_has_all_samples_from_its_first_step_on(
         poet_host(*train, *old).fails(2, samples, "step 2")
 
 
+@pytest.mark.parametrize(
+    ("command", "more", "name"),
+    [
+        ("replay", ("--trace", "t.npz", "--steps", 1, "--save-weights"), "small.safetensors"),
+        ("card read", ("--storage", "i.img", "--save-weights"), "small.safetensors"),
+        ("card write", ("--data", "t.npz", "--erase-card", "-o"), "small.poet"),
+        (
+            "train", ("--from-samples", "--data", "t.npz", "--port", "native", "--save-weights"),
+            "small.safetensors",
+        ),
+    ],
+)  # fmt: skip
+def test_a_command_does_not_replace_files_of_the_package_that_it_reads(
+    command: str,
+    more: tuple[object, ...],
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    poet_host: Command,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kind = Kind()
+    write(packaged(kind), "c", tmp_path / "small")
+    x = np.stack([kind.sample(number) for number in range(3)])
+    np.savez("t.npz", x=x, y=np.arange(3), next_step=np.ones(3, int))
+    poet.write_learner("i.img", "small", "t.npz")
+    file = Path("small", "extras", name)
+    before = file.read_bytes()
+    poet_host(*command.split(), "small", *more, file).fails(2, file)
+    assert file.read_bytes() == before
+    if name.endswith(".safetensors"):
+        assert poet_host(*command.split(), "small", *more, file.with_stem("mine")).code == 0
+
+
 def test_only_unchanged_packages_and_empty_folders_are_replaced(tmp_path: Path) -> None:
     folder, made = tmp_path / "small", packaged(Kind())
     folder.mkdir()

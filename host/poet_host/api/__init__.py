@@ -33,7 +33,7 @@ from ..firmware_build.flash import build, flash
 from ..graph.graph import Graph
 from ..graph.models import MODELS
 from ..graph.summary import summary
-from ..package.folder import load as load_package
+from ..package.folder import load as load_package, package_files as package_files
 from ..package.kinds import KINDS as KINDS, fact_rows as fact_rows
 from ..package.packaged import SLOTS as SLOTS
 from ..plan.keepall import keep_everything

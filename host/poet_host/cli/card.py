@@ -99,7 +99,8 @@ class WriteOptions:
         _check_card_is_kept(self.port, self.storage)
         if image:
             check_image(image)
-            check_writable(image, read=(self.schedule, self.data.data, self.load_weights))
+            read = (self.schedule, self.data.data, self.load_weights)
+            check_writable(image, read=(*read, *api.package_files(self.schedule)))
 
     def check_resume(self) -> None:
         if self.is_new and self.from_card:
@@ -175,7 +176,8 @@ def read(
     if port is None and storage is None:
         raise BadInput("name the card: an image with --storage FILE, or a board with --port PORT")
     _check_card_is_kept(port, storage)
-    check_writable(save_weights, log_path, samples, read=(schedule, storage))
+    given = (schedule, storage, *api.package_files(schedule))
+    check_writable(save_weights, log_path, samples, read=given)
     if samples or schedule.is_dir():
         if log_path:
             raise BadInput("--log: a learner keeps no losses on its card: omit it")

@@ -28,7 +28,7 @@ def replay(
     --steps N  Stop after step N of the device.
     --save-weights FILE  Write the weights to this .safetensors file.
     """
-    check_writable(save_weights, read=(trace,))
+    check_writable(save_weights, read=(trace, *api.package_files(package)))
     with progress(f"repeating the steps of {package}", "steps") as report:
         weights = api.replay(
             package, trace, steps=steps, on_step=lambda step, last: report(step.step, last)

@@ -114,7 +114,8 @@ class TrainOptions:
                 f"--resume: the board {self.port} has an empty temporary card. Name the card image "
                 "of the previous run (--storage FILE), or its weights (--load-weights FILE)"
             )
-        read = (self.schedule, self.storage, self.data.data)
+        package = api.package_files(self.schedule) if self.from_samples else ()
+        read = (self.schedule, self.storage, self.data.data, *package)
         check_writable(self.save_weights, self.best, self.run_path, self.log_path, read=read)
         check_writable(self.log_path, self.run_path, self.best, read=(self.load_weights,))
 

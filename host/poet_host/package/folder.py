@@ -141,6 +141,14 @@ def load(folder: str | Path) -> Packaged:
     return Packaged(name, schedule, weights, raw, stated["samples_of_class"], stated["seed"])
 
 
+def package_files(package: Path) -> list[Path]:
+    """Return the files that `write` wrote; none if `package` is a file, such as a schedule."""
+    if not package.is_dir():
+        return []
+    written = {_FACTS, *_stated(package)["files"]}
+    return [it for it in package.rglob("*") if name_in(package, it) in written]
+
+
 def _stated(folder: Path) -> dict[str, Any]:
     path = folder / _FACTS
     if not path.is_file():

@@ -3,7 +3,8 @@
 FIRMWARE := $(EXAMPLES)/../firmware
 BOARD := $(EXAMPLES)/nano_33_iot
 PORT := $(FIRMWARE)/port
-# Who builds the package. `make KIND=arduino package/package.json` makes a library for the IDE.
+# Who builds the package. To make a library for the IDE, in the folder `library`:
+# `make KIND=arduino PACKAGE=library library/package.json`
 KIND := c
 CC_ARM := arm-none-eabi-gcc
 CORE := -mcpu=cortex-m0plus -mthumb

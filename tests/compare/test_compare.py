@@ -128,7 +128,7 @@ def test_boards_profiles_and_models_are_multiplied(poet_host: Command) -> None:
 
 
 @pytest.mark.slow
-def test_profiles_of_one_file_name_are_told_apart(poet_host: Command, tmp_path: Path) -> None:
+def test_profiles_of_one_file_name_differ(poet_host: Command, tmp_path: Path) -> None:
     files = [tmp_path / name / "profile.json" for name in ("before", "after")]
     for file in files:
         file.parent.mkdir()

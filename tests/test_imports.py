@@ -33,16 +33,16 @@ LINES = {
     "graph": 4717, "reference": 1311, "onnx": 5431, "device": 1495, "firmware_build": 1582,
     "sim": 1627, "profile": 1087, "packing": 378, "plan": 3840, "stream": 2077, "solver": 6646,
     "baselines": 1936, "schedule": 2910, "data": 1986, "card": 2127, "run": 2153, "check": 829,
-    "view": 1440, "compare": 479, "package": 1441, "api": 2569, "cli": 3717,
+    "view": 1440, "compare": 481, "package": 1463, "api": 2590, "cli": 3740,
 }  # fmt: skip
 ROOT_LINES = 1657  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2358, "firmware/src": 10736, "firmware/kernels": 9106,
+    "firmware/include": 2360, "firmware/src": 10741, "firmware/kernels": 9106,
     "firmware/port": 6558,
     "host/poet_host/sim/chip": 10714, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 9482, "examples": 1938, "tests": 74225,
+    "bench": 9483, "examples": 1938, "tests": 74669,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

@@ -122,7 +122,7 @@ def test_steps_that_an_evaluation_finds_lost_are_not_reported_as_done() -> None:
     assert runs.same(run, runs.train(schedule, steps=4))
 
 
-def test_an_evaluation_drops_no_steps_that_the_board_cannot_commit(
+def test_steps_that_the_board_cannot_commit_are_kept_or_trained_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     schedule = in_flash()
@@ -134,8 +134,10 @@ def test_an_evaluation_drops_no_steps_that_the_board_cannot_commit(
             with pytest.raises(BoardError) as caught:
                 poet.evaluate(schedule, connection, "digits", samples=2)
             assert caught.value.name == "page_damaged"
-        training.step()
-        run = training.finish()
+        save, refusals = connection.device.save, iter((refuse, refuse))
+        monkeypatch.setattr(connection.device, "save", lambda: next(refusals, save)())
+        run = poet.train(schedule, connection, "digits", steps=2, resume=True)
+        assert run.steps[0].step == 1
     assert runs.same(run, runs.train(schedule, steps=2))
 
 

@@ -202,7 +202,7 @@ def training_session(
     with Log(files.log, files.continues) as log:
         log.check()
         if start.resume:
-            device.keep()
+            device.keep(if_possible=True)  # lost steps are trained again
         begun = device.hello().committed_step if start.resume else start.first_step
         check_last(schedule.graph, data, begun, task.last)
         replaced = check_training(schedule, connection, data, start, erase_card)

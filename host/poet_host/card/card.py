@@ -196,7 +196,7 @@ def resumed(device: AnyCard, schedule: Schedule, *, load: bool = True) -> Resume
     another model.
     """
     if isinstance(device, Device):
-        device.keep()
+        device.keep(if_possible=True)
     found = continued(device, schedule)
     weights: Weights | None = None
     if found.model_crc != schedule.model.crc:

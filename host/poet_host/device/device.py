@@ -245,12 +245,12 @@ class Device(Closing):
         """Commit the steps that are in RAM only, and return poet_saved, with the committed step."""
         return self._request("save", patience_s=SAVE_PATIENCE_S)["saved"]
 
-    def keep(self) -> None:
+    def keep(self, *, if_possible: bool = False) -> None:
         """Commit the steps that are in RAM only, which a load would drop, if there are any."""
         try:
             self.save()
         except BoardError as error:
-            if error.name not in _NOTHING_TO_SAVE:
+            if not if_possible and error.name not in _NOTHING_TO_SAVE:
                 raise
 
     def committed_loss(self) -> float:

@@ -114,7 +114,7 @@ def test_steps_that_an_evaluation_finds_lost_are_not_reported_as_done() -> None:
             training.step()
         connection.device.reset()
         poet.evaluate(schedule, connection, "digits", samples=2)
-        for end in (training.finish, training.save, training.weights):
+        for end in (training.step, training.finish, training.save, training.weights):
             with pytest.raises(BoardError, match="--resume") as caught:
                 end()
             assert (caught.value.name, caught.value.detail) == ("wrong_step", 0)

@@ -190,13 +190,22 @@ class Training:
         )
 
     def _find_saved(self) -> None:
-        """Note the committed step, if weights were read from the board after the last step.
+        """Do as `_keep`, if weights were read from the board after the last step.
 
         To read them, the board has committed its steps and loaded schedules. It needs a new batch.
         """
         if self._loads != self.device.loads:
             self._loads, self._sent = self.device.loads, None
-            self.saved = int(self.device.hello().committed_step)
+            self._keep(int(self.device.hello().committed_step))
+
+    def _keep(self, step: int) -> None:
+        """Note the committed step. Raises BoardError if it is before the last step."""
+        self.saved = step
+        if step < self.committed:
+            raise BoardError(
+                f"the board has kept step {step:,}, but not step {self.committed:,}: it was reset, "
+                "or its storage failed. Continue with --resume", "wrong_step", step,
+            )  # fmt: skip
 
     def _step(self, *, more: bool) -> Step:
         device, step = self.device, self.committed
@@ -256,12 +265,7 @@ class Training:
             saved = self.device.save()
         except LinkBroken as error:
             raise self._unlinked(error, self.committed) from error
-        self.saved = saved.step
-        if saved.step != self.committed:
-            raise BoardError(
-                f"the board has kept step {saved.step:,}, but not step {self.committed:,}: it was "
-                "reset, or its storage failed. Continue with --resume", "wrong_step", saved.step,
-            )  # fmt: skip
+        self._keep(saved.step)
         if not self.schedule.model.storage:
             self.commits.append(Commit(saved.step, self.device.us(saved.ticks), saved.erases))
 

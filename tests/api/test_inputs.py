@@ -17,7 +17,8 @@ from poet_host.api.inputs import as_dataset, as_profile, checked
 from poet_host.card.job import JobState
 from poet_host.card.weights import SavedWeights
 from poet_host.data.datasets import Dataset, load_data
-from poet_host.data.facts import NO_FACTS
+from poet_host.data.facts import NO_FACTS, DataFacts
+from poet_host.data.fitted import adapted
 from poet_host.data.normalization import Normalization
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
@@ -452,10 +453,21 @@ def test_an_example_without_a_batch_is_refused() -> None:
         poet.load(torch.nn.Linear(4, 3), TX[0])
 
 
-def test_pairs_of_a_sample_and_itself_are_samples_alone() -> None:
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
+def test_labels_that_equal_the_samples_are_the_samples(tmp_path: Path, dtype: Any) -> None:
     """Then both are normalised, as those of (x, x)."""
     b = Builder("same", (2, 4))
     graph = training_graph(b.model(b.mse(b.linear(b.data, 4))), Sgd(0.1))
-    x = np.arange(32, dtype=np.float32).reshape(8, 4)
-    found = as_dataset(((row, row.copy()) for row in x), graph)
-    assert found.y is found.x
+    x = np.arange(32).reshape(8, 4).astype(dtype)
+    np.savez(tmp_path / "a.npz", x=x, y=x, x_test=x[:2], y_test=x[:2])
+    for name in ("x", "y"):
+        np.save(tmp_path / f"{name}.npy", x)
+    files = tmp_path / "a.npz", tmp_path
+    loaded = [load_data(path, graph=graph, normalize="0:4") for path in files]
+    known = DataFacts(normalization=Normalization((0.0,), (4.0,)))
+    pairs = ((row, row.copy()) for row in x)
+    for data in (*loaded, *files, (x, x), (x, x.copy()), pairs, Dataset("d", x, x.copy())):
+        found = adapted(inputs.fitted(data, graph), known)
+        assert found.y is found.x
+        assert np.array_equal(found.x, x.astype(np.float32) / 4)
+        assert found.y_test is found.x_test

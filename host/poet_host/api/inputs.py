@@ -182,9 +182,7 @@ def _halves(given: Mapping[str, Any], graph: Graph | None) -> dict[str, Any]:
     }
     if "x" not in arrays or given.get("y", arrays) is None:
         raise BadInput("data: x or y is None: pass an array for each of them")
-    # An autoencoder's labels are the samples, however these are changed later
-    same = {y: x for y, x in _HALVES.items() if x in arrays and given.get(y) is given[x]}
-    return arrays | {y: arrays[x] for y, x in same.items() if not parts_of(graph, y)}
+    return arrays
 
 
 def _read(data: Any, graph: Graph | None) -> Dataset:
@@ -230,8 +228,6 @@ def _read(data: Any, graph: Graph | None) -> Dataset:
         raise BadInput(
             f"data: samples of this {what} differ in shape ({error}): give them all the same shape"
         ) from error
-    if graph is not None and learns_samples(graph) and np.array_equal(x, y):
-        y = x  # as in (x, x): both are normalised
     ordered = type(getattr(data, "sampler", None)).__name__ == _SORTED
     return Dataset(what, x, y, shuffle=not ordered)
 

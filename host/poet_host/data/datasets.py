@@ -36,7 +36,8 @@ class Dataset:
     """Samples `x` (N, ...) and their labels `y` (N, ...).
 
     `x_test` and `y_test` are the held-out samples and labels, or None. Without labels, `y` and
-    `y_test` have the shape (N, 0).
+    `y_test` have the shape (N, 0). Labels that equal the samples, as an autoencoder has them,
+    become the samples themselves, however these are changed later.
     """
 
     name: str
@@ -65,6 +66,10 @@ class Dataset:
                     f"poet.Dataset: `{name}` must be {a} {it.__name__}, as `load_data` makes it, "
                     f"not {type(value).__name__}"
                 )
+        for half in ("", "_test"):
+            x, y = getattr(self, f"x{half}"), getattr(self, f"y{half}")
+            if y is not x and _are_equal(x, y):
+                object.__setattr__(self, f"y{half}", x)
 
     @property
     def facts(self) -> DataFacts:
@@ -73,6 +78,11 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self.x):,} samples>"
+
+
+def _are_equal(x: Any, y: Any) -> bool:
+    are_numbers = all(isinstance(it, np.ndarray) and it.dtype.kind in "fiu" for it in (x, y))
+    return are_numbers and np.array_equal(x, y)
 
 
 def load_data(
@@ -207,20 +217,15 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
             f"{where}: x_test has shape {shape_text(x_test.shape)}, but x has "
             f"{shape_text(x.shape)}: use samples of one shape"
         )
-    return with_normalization(
-        replace(
-            dataset, x=x, x_test=None if x_test is None else finite(where, "x_test", x_test)
-        ),
-        normalization_of(where, x, how),
-    )  # fmt: skip
+    return with_normalization(dataset, normalization_of(where, x, how))
 
 
 def with_normalization(dataset: _D, normalization: Normalization) -> _D:
-    """Return the data set with samples, which are raw numbers in float32, normalised."""
-    changed: dict[str, Any] = {}
+    """Return the data set with samples, which are raw numbers, normalised."""
+    where, changed = f"data {dataset.name}", dict[str, Any]()
     for half in ("", "_test"):
         x, y = getattr(dataset, f"x{half}"), getattr(dataset, f"y{half}")
         if x is not None:
-            changed[f"x{half}"] = normalization.apply(f"data {dataset.name}", x)
+            changed[f"x{half}"] = normalization.apply(where, finite(where, f"x{half}", x))
             changed |= {f"y{half}": changed[f"x{half}"]} if y is x else {}
     return replace(dataset, normalization=normalization, **changed)

@@ -7,17 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import poet_host as poet
 import pytest
 import soundfile
 from PIL import Image
 from poet_host.api.inputs import fitted as as_fitted
+from poet_host.card.weights import SavedWeights
 from poet_host.data.augment import augmentation_of
 from poet_host.data.datasets import Dataset, load_data
-from poet_host.data.fitted import FittedData, batch_of_step, fit, samples_of_steps
+from poet_host.data.facts import DataFacts
+from poet_host.data.fitted import FittedData, adapted, batch_of_step, fit, samples_of_steps
+from poet_host.data.normalization import Normalization
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
+from poet_host.graph.weights import start_values
+from support import whole_runs as runs
 
 COLOURS = {"cat": (255, 0, 0), "dog": (0, 0, 255)}
 RATE_HZ = 8000
@@ -153,6 +159,31 @@ def test_a_sound_becomes_what_the_model_takes(tmp_path: Path) -> None:
     assert 0.3 < wave.x[1].max() <= 0.6
     crossings = int((np.diff(np.sign(wave.x[1, 0])) > 0).sum())
     assert abs(crossings - 150) < 3  # 300 Hz for half a second
+
+
+def test_samples_of_files_are_not_scaled_twice(tmp_path: Path) -> None:
+    """Weights that learnt pixels from 0 to 255 keep a scale that would divide them again."""
+    photos, sounds = images(tmp_path / "photos"), tmp_path / "sounds"
+    for name in COLOURS:
+        sound(sounds / name / "1.wav", 300)
+
+    def used(path: Path, shape: tuple[int, ...], scale: float, offset: float = 0.0) -> FittedData:
+        graph = classifier(*shape)
+        data = fit(load_data(path, graph=graph, sample_rate_hz=RATE_HZ), graph)
+        return adapted(data, DataFacts(normalization=Normalization((offset,), (scale,))))
+
+    for path, shape in ((photos, (3, 4, 4)), (sounds, (1, 2000))):
+        assert used(path, shape, 0.25, 0.5).normalization
+        used(path, shape, 2.0)  # sounds from -1 to 1, scaled to 0..1
+        for scale in (255.0, 32768.0):
+            with pytest.raises(BadInput, match=r"\.npz"):
+                used(path, shape, scale)
+    used(sounds, (24, 10), 255.0)  # of a spectrogram
+    graph = runs.digits()
+    known = DataFacts(normalization=Normalization((0.0,), (255.0,)))
+    weights = SavedWeights(start_values(graph, 0), known)
+    with pytest.raises(BadInput, match=r"\.npz"):
+        poet.predict(runs.schedule(graph), photos, weights=weights)
 
 
 def broken(path: Path) -> Path:

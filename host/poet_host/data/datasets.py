@@ -17,7 +17,7 @@ from .augment import Augmentation, augmentation_of
 from .classes import NO_NAMES, Classes, examples_of
 from .facts import DataFacts
 from .files import Arrays, read_folder, read_npz
-from .media import IMAGES, SAMPLE_RATE_HZ, SOUNDS, has_media, read_media
+from .media import IMAGES, SAMPLE_RATE_HZ, SOUNDS, Media, has_media, read_media
 from .normalization import NONE, Normalization, normalization_of
 from .parts import array_names, blank, together
 from .shapes import check_arrays, learns_samples, no_labels, shape_text
@@ -54,6 +54,7 @@ class Dataset:
     draw: Callable[[int], Sequence[int]] | None = None
     # How the samples were normalised. None: not at all. That of trained weights is applied then.
     normalization: Normalization | None = None
+    media: Media | None = None  # what was read from the files of a folder. None: arrays or a table
 
     def __post_init__(self) -> None:
         if not isinstance(self.classes, Classes):
@@ -147,8 +148,8 @@ def _load(
     if str(spec).startswith("tokens:"):
         return Dataset(str(spec), *builtin.tokens(str(spec)))
     if path.is_dir() and has_media(path):
-        arrays, names = read_media(path, graph, needed, rate_hz)
-        return replace(_of_file(path, arrays), classes=Classes(names))
+        arrays, names, media = read_media(path, graph, needed, rate_hz)
+        return replace(_of_file(path, arrays), classes=Classes(names), media=media)
     if path.is_dir():
         return _of_file(path, together(where, read_folder(path, check, needed, names), graph))
     if not path.exists():

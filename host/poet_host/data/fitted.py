@@ -25,6 +25,7 @@ from .shapes import check_half, classes_of as classes_of, has_labels, learns_sam
 from .values import check_learnt, class_labels, finite, fit_int32, indices, labels_of
 
 _D = TypeVar("_D", bound=Dataset)
+_MOST_SCALE = 4.0  # that samples from about -1 to 1 have: scaled to 0..1, they have 2
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,6 +164,12 @@ def normalized_as(data: _D, wanted: Normalization | None) -> _D:
     given = data.normalization
     if wanted is None or wanted == given or data.x.dtype != np.float32:
         return data
+    if given is None and data.media in ("images", "sounds") and max(wanted.scale) > _MOST_SCALE:
+        raise BadInput(
+            f"data {data.name}: pixels of files are from 0 to 1 and sounds from -1 to 1, but the "
+            "weights take raw numbers, such as pixels from 0 to 255. Save the samples as such "
+            "numbers in an .npz file"
+        )
     if given is None:
         return with_normalization(data, wanted)
     raise BadInput(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,11 +21,17 @@ _HELD_OUT = ("test", "val", "valid", "validation")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # of Pillow, by the number of channels
 _SMALLEST = 1e-6  # added before the logarithm: silence is -13.8
 Reader = Callable[[Path], Array]
+Media = Literal["images", "sounds", "spectrograms"]
 
 
 def time_axis(shape: tuple[int, ...]) -> int:
     """Return the axis of a sample that is time: the longer of the last two, the first of equals."""
     return len(shape) - (2 if len(shape) > 1 and shape[-2] >= shape[-1] else 1)
+
+
+def _are_waves(shape: tuple[int, ...]) -> bool:
+    """Return whether a sample of sound is the sound itself, not a spectrogram."""
+    return len(shape) < 2 or min(shape[-2:]) < 2
 
 
 def has_media(path: Path) -> bool:
@@ -35,8 +41,10 @@ def has_media(path: Path) -> bool:
 
 def read_media(
     path: Path, graph: Graph | None, labels: bool, sample_rate_hz: int = SAMPLE_RATE_HZ
-) -> tuple[Arrays, tuple[str, ...]]:
-    """Read a folder of images, or one of sounds. Return its arrays and the names of its classes.
+) -> tuple[Arrays, tuple[str, ...], Media]:
+    """Read a folder of images, or one of sounds.
+
+    Return its arrays, the names of its classes, and what the samples are.
 
     The files of a class are in the folder `path/CLASS`, or in `path/train/CLASS` and
     `path/test/CLASS` (or val), which holds samples out. If labels are not needed (`labels` is
@@ -51,7 +59,10 @@ def read_media(
     kinds = {file.suffix.lower() in SOUNDS for file in _files(path)}
     if len(kinds) > 1:
         raise BadInput(f"{where}: the folder has images and sounds: use a folder for each")
-    read = (_sounds if kinds.pop() else _images)(where, graph, sample_rate_hz)
+    media: Media = "images"
+    if are_sounds := kinds.pop():
+        media = "sounds" if _are_waves(graph[graph.data].shape[1:]) else "spectrograms"
+    read = (_sounds if are_sounds else _images)(where, graph, sample_rate_hz)
     folders = {it.name.lower(): it for it in _folders(path) if any(_files(it))}
     held = [name for name in _HELD_OUT if name in folders]
     others = sorted(folders.keys() - {"train", *held[:1]})
@@ -69,7 +80,7 @@ def read_media(
     if not labels or learns_samples(graph):
         return {
             f"x{half}": _read(where, sorted(_files(it)), read, graph) for half, it in halves.items()
-        }, ()
+        }, (), media  # fmt: skip
     found = {
         half: {own.name: inside for own in _folders(folder) if (inside := sorted(_files(own)))}
         for half, folder in halves.items()
@@ -89,7 +100,7 @@ def read_media(
         files = [(label, f) for label, name in enumerate(names) for f in by_class.get(name, [])]
         arrays[f"y{half}"] = np.array([label for label, _ in files], int)
         arrays[f"x{half}"] = _read(where, [f for _, f in files], read, graph)
-    return arrays, names
+    return arrays, names, media
 
 
 def _folders(path: Path) -> list[Path]:
@@ -161,14 +172,14 @@ def _images(where: str, graph: Graph, _: int) -> Reader:
 
 def _sounds(where: str, graph: Graph, rate_hz: int) -> Reader:
     shape = graph[graph.data].shape[1:]
-    outer = shape[:-2] if len(shape) > 1 and min(shape[-2:]) > 1 else shape[:-1]
+    is_wave = _are_waves(shape)
+    outer = shape[:-1] if is_wave else shape[:-2]
     if set(outer) - {1} or not shape or graph[graph.data].dtype != "float32":
         raise BadInput(
             f"{where}: {graph.name} takes samples of shape {shape_text(shape)}, not sounds: of "
             "shape (samples), or (frames, bands), with any axes of length 1 before"
         )
     librosa = _package("librosa", "audio", where)
-    is_wave = outer == shape[:-1]
     time = time_axis(shape)
     bands = shape[2 * len(shape) - 3 - time] if not is_wave else 0
     window, hop = rate_hz // 25, rate_hz // 50  # 40 ms, 20 ms

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +145,7 @@ def predict(
     part = slice(check_samples(samples))
     x, y = np.atleast_1d(getattr(data, f"x{suffix}"))[part], getattr(data, f"y{suffix}")
     y = no_labels(x) if y is None else np.atleast_1d(y)[part]
-    fitted = Dataset(
-        data.name, fit_samples(data, suffix, x, graph), y, normalization=data.normalization
-    )
+    fitted = replace(data, x=fit_samples(data, suffix, x, graph), y=y, x_test=None, y_test=None)
     x = normalized_as(fitted, facts.normalization).x
     found = answers(device, schedule, weights, x, progress)
     if not np.isfinite(found.outputs.view(np.float32)).all():

@@ -14,8 +14,9 @@ from PIL import Image
 from poet_host.api.inputs import fitted as as_fitted
 from poet_host.card.weights import SavedWeights
 from poet_host.data.augment import augmentation_of
+from poet_host.data.classes import Classes
 from poet_host.data.datasets import Dataset, load_data
-from poet_host.data.facts import DataFacts
+from poet_host.data.facts import NO_FACTS, DataFacts
 from poet_host.data.fitted import FittedData, adapted, batch_of_step, fit, samples_of_steps
 from poet_host.data.normalization import Normalization
 from poet_host.errors import BadInput
@@ -99,8 +100,19 @@ def test_folders_with_numbers_are_in_their_order(tmp_path: Path) -> None:
     for number in (10, 2, 1):
         (tmp_path / str(number)).mkdir()
         Image.new("RGB", (6, 10)).save(tmp_path / str(number) / "0.png")
-    data = load_data(tmp_path, graph=classifier(3, 5, 4, classes=3))
+    graph = classifier(3, 5, 4, classes=3)
+    data = fit(load_data(tmp_path, graph=graph), graph)
     assert tuple(data.classes) == ("1", "2", "10")
+    assert adapted(data, NO_FACTS, is_trained=False).y.tolist() == [0, 1, 2]
+    assert adapted(data, DataFacts(Classes(("1", "10", "2")))).y.tolist() == [0, 2, 1]
+    with pytest.raises(BadInput, match="01, 02"):  # PyTorch trained: 1, 10, 2
+        adapted(data, NO_FACTS)
+    given = Dataset("d", data.x, data.y, classes=data.classes)  # an order that the user chose
+    assert adapted(fit(given, graph), NO_FACTS).y.tolist() == [0, 1, 2]
+    for number in (1, 2):
+        (tmp_path / str(number)).rename(tmp_path / f"0{number}")
+    named = fit(load_data(tmp_path, graph=graph), graph)
+    assert adapted(named, NO_FACTS).y.tolist() == [0, 1, 2]
 
 
 def test_an_image_is_turned_as_its_camera_was_held(tmp_path: Path) -> None:

@@ -197,6 +197,12 @@ def _numbered(data: FittedData, known: Classes, is_trained: bool) -> FittedData:
             f"{where}: the data has {len(found)} classes, but {graph.name} has {count}. The "
             "weights do not name their classes, so write labels as numbers"
         )
+    if not known and is_trained and data.media and list(found) != sorted(found):
+        raise BadInput(
+            f"{where}: the folders of the classes have numbers, and in alphabetical order 10 comes "
+            "before 2. The weights do not name their classes, so their order is not known. Name "
+            "the folders 01, 02 and so on, in the order in which the weights learnt them"
+        )
     numbers = np.full(count + 1, count, np.int32)
     numbers[: len(found)] = numbers_by(known or found, found, where)
     ignored = loss.options.get("ignore_index", -1)

@@ -351,6 +351,27 @@ def test_samples_do_not_move_away_from_labels_of_their_positions(
             fit(data, graph)
 
 
+@pytest.mark.parametrize(
+    ("sample", "outputs", "move"), [((3, 8), 8, True), ((8, 3), 8, True), ((1, 8), 8, True),
+                                    ((3, 8), 3, False), ((8, 3), 5, False)],
+)  # fmt: skip
+@pytest.mark.parametrize("loss", ["mse", "bce"])
+def test_samples_do_not_move_away_from_values_of_their_time_steps(
+    sample: tuple[int, ...], outputs: int, move: bool, loss: str
+) -> None:
+    b = Builder("times", (2, *sample))
+    graph = training_graph(
+        b.model(getattr(b, loss)(b.linear(b.flatten(b.data), outputs))), Sgd(0.1)
+    )
+    x, y = np.ones((8, *sample), np.float32), np.zeros((8, outputs))
+    data = Dataset("d", x, y, augment=augmentation_of("shift:2"))
+    if move:
+        with pytest.raises(BadInput, match="positions"):
+            fit(data, graph)
+    else:
+        fit(data, graph)
+
+
 def test_balance_needs_classes_and_an_order_of_its_own() -> None:
     x = np.ones((8, 1, 4, 4), np.float32)
     with pytest.raises(BadInput, match="no classes"):

@@ -19,6 +19,7 @@ from ..graph.weights import Array
 from .classes import Classes, numbers_by
 from .datasets import Dataset, load_data, with_normalization
 from .facts import DataFacts
+from .media import time_axis
 from .normalization import Normalization
 from .parts import fields_of
 from .shapes import check_half, classes_of as classes_of, has_labels, learns_samples, record_type
@@ -94,7 +95,8 @@ def _at_positions(label: Part, sample: tuple[int, ...]) -> bool:
     shape = label.shape
     has_classes = len(shape) > 1 or {*shape} - {1} & {*sample}
     is_alike = shape[-2:] == sample[-2:] or 1 < len(shape) == len(sample)
-    return bool(has_classes) if label.dtype == "int32" else is_alike
+    has_times = len(sample) == 2 and shape == (sample[time_axis(sample)],)
+    return bool(has_classes) if label.dtype == "int32" else is_alike or has_times
 
 
 def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> tuple[Array, Array]:

@@ -207,6 +207,30 @@ def test_the_first_row_is_a_header_row_as_the_user_says(
     assert len(load_data(table(tmp_path / "t.csv", text), header=header).x) == samples
 
 
+@pytest.mark.parametrize("head", ["0,1,2,3,label", "400,402,404,406,species"])
+def test_a_header_row_of_numbers_before_a_word_is_not_a_sample(tmp_path: Path, head: str) -> None:
+    rows = "".join(f"{i},{i},3,4,{'ab'[i % 2]}\n" for i in range(4))
+    path = table(tmp_path / "t.csv", f"{head}\n{rows}")
+    with pytest.raises(BadInput, match=r"--header yes if .*, and --header no if"):
+        load_data(path)
+    assert [load_data(path, header=it).x.shape for it in (True, False)] == [(4, 4), (5, 4)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5,6,a\n7,8,b\n",  # each label occurs once
+        "5,6,a\n",
+        "5,6,a\n7,8,b\n8,9,b\n1,2,c\n",
+        "5,6,a\n7,8,b\n8,9,b\n1,2,a\n",
+        "5,5,a\n7,8,b\n8,9,b\n",  # columns have different names
+        "x,y,a\n5,6,a\n7,8,b\n8,9,b\n",
+    ],
+)
+def test_a_row_of_numbers_before_a_word_is_a_sample(tmp_path: Path, text: str) -> None:
+    assert load_data(table(tmp_path / "t.csv", text)).x[0, 0] == 5
+
+
 def test_a_first_row_of_words_is_not_a_sample(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r't\.csv, line 1, column 1: "a".*--header yes'):
         load_data(table(tmp_path / "t.csv", "a,b,c\n0,1,2\n"), header=False)

@@ -58,6 +58,11 @@ class _Labels:
                 "label to the last column"
             )
 
+    def only_first_is_alone(self) -> bool:
+        """Return whether labels are words, and of all of them only the first occurs once."""
+        counts = np.bincount(np.frombuffer(self.values).astype(int)) if self.names else np.ones(1)
+        return bool(len(counts) > 1 and counts[0] == 1 and (counts[1:] > 1).all())
+
     def result(self) -> tuple[Array, tuple[str, ...]]:
         """Return the array of labels, and the names of the classes if labels are words."""
         values: Array = np.frombuffer(self.values)
@@ -87,7 +92,7 @@ def read_csv(
     are targets of a regression. Labels that are words are classes, numbered in alphabetical order.
     """
     x, labels = array("f"), _Labels()
-    columns, rows = 0, 0
+    columns, rows, may_be_header = 0, 0, False
     for line, cells in _rows(path, least=1 if values == 1 else 2):
         if not columns:
             columns = len(cells)
@@ -95,11 +100,13 @@ def read_csv(
             words = any(cells[:end]) and not any(_is_number(cell) for cell in cells)
             if words if header is None else header:
                 continue
-            if header is None and len(cells) > 3 and cells == [*map(str, range(len(cells)))]:
+            numbers = cells if _is_number(cells[-1]) else cells[:-1]
+            if header is None and len(cells) > 3 and numbers == [*map(str, range(len(numbers)))]:
                 raise BadInput(
                     f"data {path}, line {line}: this row counts the columns: use --header yes if "
                     "it is a header row, and --header no if it is a sample"
                 )
+            may_be_header = header is None and len({*cells}) == columns
         where = f"data {path}, line {line}"
         if len(cells) != columns:
             raise BadInput(
@@ -117,6 +124,11 @@ def read_csv(
             labels.add(cells[-1], where)
     if not rows:
         raise BadInput(f"data {path}: the file has a header row and no samples: add rows")
+    if may_be_header and labels.only_first_is_alone():
+        raise BadInput(
+            f"data {path}: the label of the first row occurs only there, and each other label more "
+            "than once: use --header yes if it is a header row, and --header no if it is a sample"
+        )
     found = {"x": np.frombuffer(x, np.float32).reshape(rows, -1)}
     if end > 0:
         return found, ()

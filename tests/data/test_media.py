@@ -115,6 +115,28 @@ def test_folders_with_numbers_are_in_their_order(tmp_path: Path) -> None:
     assert adapted(named, NO_FACTS).y.tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("halves", "message"),
+    [
+        (("flowers",), r"archive/flowers instead"),
+        (("flowers/train", "flowers/test"), r"archive/flowers instead"),
+        (("Training", "Testing"), r"Testing.*Training.*train/.*test/"),
+        (("train/flowers", "test/flowers"), r"flowers.*train/.*test/"),
+    ],
+)
+def test_folders_above_the_classes_are_not_classes(
+    tmp_path: Path, halves: tuple[str, ...], message: str
+) -> None:
+    path, graph = images(tmp_path / "archive", *halves), classifier(3, 5, 4)
+    with pytest.raises(BadInput, match=message):
+        load_data(path, graph=graph)
+    assert len(load_data(path, graph=graph, labels=False).x) >= 6
+    for folder in path.glob("**/cat"):
+        Image.new("RGB", (6, 10)).save(folder.parent / "0.png")  # each of them has a file
+        Image.new("RGB", (6, 10)).save(folder.parents[1] / "0.png")
+    assert load_data(path, graph=graph).classes
+
+
 def test_an_image_is_turned_as_its_camera_was_held(tmp_path: Path) -> None:
     path, exif = images(tmp_path / "pets", suffix=".jpg"), Image.Exif()
     exif[274] = 6  # to be turned clockwise

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import BadInput, quoted
+from ..errors import BadInput, listed, quoted
 from ..graph.graph import Graph
 from ..graph.weights import Array
 from .files import Arrays
@@ -89,6 +89,18 @@ def read_media(
         raise BadInput(
             f"{where}: the files are not in folders. Put the files of each class into a folder "
             "with its name, such as cat/1.png"
+        )
+    own_folders = {halves[""] / name for name in names}
+    if own_folders.isdisjoint(file.parent for files in found[""].values() for file in files):
+        advice = (
+            "Put files directly into the folders of their classes, such as train/cat/1.png and "
+            "test/cat/2.png"
+        )
+        if len(names) == 1 and not is_split:
+            advice = f"Name the folder {path / names[0]} instead"
+        raise BadInput(
+            f"{where}: no file lies directly in the folder of a class ({listed(names)}), but all "
+            f"in folders below. {advice}"
         )
     arrays: Arrays = {}
     for half, by_class in found.items():

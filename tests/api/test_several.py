@@ -239,6 +239,26 @@ def test_several_outputs_train_as_in_pytorch(tmp_path: Path, poet_host: Command)
         answer.save(tmp_path / "answer.csv")
 
 
+def test_single_labels_of_an_output_may_be_ignored(tmp_path: Path) -> None:
+    x, box = torch.zeros(8, 1, 6, 6), torch.zeros(8, 4)
+    loss = "output1=cross-entropy:ignore_index=-100 output2=mse"
+    graph = poet.load(Detector(), x[:2], batch=2, loss=loss)
+    assert isinstance(graph, poet.Graph)
+
+    def forms(chances: Tensor) -> list[Any]:
+        outputs = torch.utils.data.StackDataset(output1=chances, output2=box)
+        pairs = torch.utils.data.StackDataset(x, outputs)
+        np.savez(tmp_path / "d.npz", x=x, output1=chances, output2=box)
+        loader = torch.utils.data.DataLoader(pairs, 2)
+        return [pairs, iter(pairs), loader, (x, (chances, box)), tmp_path / "d.npz"]
+
+    for form in forms(torch.tensor([-100, -100, 0, 1, 2, -100, 0, 1])):
+        assert fitted(form, graph).y["output1"].tolist() == [3, 3, 0, 1, 2, 3, 0, 1]
+    for form in forms(torch.full((8,), -100)):
+        with pytest.raises(BadInput, match="ignores all labels in output1"):
+            fitted(form, graph)
+
+
 class Dilated(nn.Module):
     """Has three outputs, of operators that mix samples."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import BadInput
 from ..graph.graph import Graph, Part
-from ..graph.losses import loss_of
+from ..graph.losses import loss_of, parse_loss
 from ..graph.weights import Array
 from .classes import Classes, numbers_by
 from .datasets import Dataset, load_data, with_normalization
@@ -114,6 +114,10 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
         y = _shaped(y, label.shape[1:])
     samples = fit_samples(dataset, half, x, graph, y)
     if graph.targets:
+        for field_name, part in zip(fields_of(graph, name), graph.targets, strict=True):
+            if part.dtype == "int32":
+                loss = parse_loss(part.criterion)
+                check_learnt(loss, where, field_name, y[part.name], part.limit)
         return samples, y
     if dataset.classes and label.dtype == "float32":
         raise BadInput(

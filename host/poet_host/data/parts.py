@@ -14,7 +14,7 @@ from ..graph.losses import parse_loss
 from ..graph.weights import Array
 from .files import NAMES, Arrays
 from .shapes import check_array, parts_of, record_type
-from .values import check_learnt, class_labels, finite, indices, labels_of
+from .values import class_labels, finite, indices, labels_of
 
 _Join = Callable[[str, Mapping[str, Array], Graph, str], Array]
 
@@ -84,7 +84,6 @@ def joined(where: str, arrays: Mapping[str, Array], graph: Graph, name: str) -> 
             loss = parse_loss(part.criterion)
             if part.dtype == "int32":
                 found[part.name] = class_labels(loss, where, field, values, part.limit)
-                check_learnt(loss, where, field, found[part.name], part.limit)
             else:
                 found[part.name] = labels_of(loss, where, field, values)
         elif part.dtype == "int32":

@@ -12,7 +12,7 @@ import pytest
 import soundfile
 from PIL import Image
 from poet_host.api.inputs import fitted as as_fitted
-from poet_host.card.weights import SavedWeights
+from poet_host.card.weights import SavedWeights, load_weights
 from poet_host.data.augment import augmentation_of
 from poet_host.data.classes import Classes
 from poet_host.data.datasets import Dataset, load_data
@@ -25,6 +25,7 @@ from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
 from support import whole_runs as runs
+from support.command import Command, Result
 
 COLOURS = {"cat": (255, 0, 0), "dog": (0, 0, 255)}
 RATE_HZ = 8000
@@ -218,6 +219,33 @@ def test_samples_of_files_are_not_scaled_twice(tmp_path: Path) -> None:
     weights = SavedWeights(start_values(graph, 0), known)
     with pytest.raises(BadInput, match=r"\.npz"):
         poet.predict(runs.schedule(graph), photos, weights=weights)
+
+
+def test_the_sample_rate_travels_with_the_weights(
+    tmp_path: Path, card: Path, poet_host: Command
+) -> None:
+    folder, schedule, file = tmp_path / "sounds", tmp_path / "m.poet", tmp_path / "w.safetensors"
+    for name in COLOURS:
+        sound(folder / name / "1.wav", 300)
+    runs.schedule(classifier(1, 24, 10), method="keep-everything").save(schedule)
+
+    def run(command: str, *more: object) -> Result:
+        return poet_host(command, schedule, "--port", "native", "--data", folder, *more)
+
+    rate = ("--sample-rate", RATE_HZ)
+    trained = run("train", *rate, "--storage", card, "--steps", 1, "--save-weights", file)
+    assert trained.code == 0, trained.err
+    assert load_weights(file, poet.Schedule.load(schedule).graph).facts.sample_rate_hz == RATE_HZ
+    uses: list[tuple[object, ...]] = [
+        ("evaluate", "--weights", file), ("evaluate", "--storage", card),
+        ("predict", "--weights", file, "-o", tmp_path / "answers.csv"),
+        ("train", "--resume", "--storage", card, "--steps", 2, "--save-weights", file),
+    ]  # fmt: skip
+    for command, *more in uses:
+        refused = run(str(command), *more)
+        assert refused.code == 2
+        assert "--sample-rate 8000" in " ".join(refused.err.split())
+        assert run(str(command), *more, *rate).code == 0
 
 
 def broken(path: Path) -> Path:

@@ -60,6 +60,7 @@ class _Row:
     classes: dict[str, Any] | None
     sources: dict[str, Source]
     normalization: dict[str, Any] | None = None  # cards of 0.2.0 do not have it
+    sample_rate_hz: int | None = None  # only of sounds
 
 
 def write_note(device: AnyCard, schedule: Schedule, facts: DataFacts = NO_FACTS) -> None:

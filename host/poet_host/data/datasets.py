@@ -55,6 +55,7 @@ class Dataset:
     # How the samples were normalised. None: not at all. That of trained weights is applied then.
     normalization: Normalization | None = None
     media: Media | None = None  # what was read from the files of a folder. None: arrays or a table
+    sample_rate_hz: int | None = None  # to which sounds were resampled, if that is known
 
     def __post_init__(self) -> None:
         if not isinstance(self.classes, Classes):
@@ -75,7 +76,7 @@ class Dataset:
     @property
     def facts(self) -> DataFacts:
         none = NONE if self.x.dtype == np.float32 else None  # tokens have no normalisation
-        return DataFacts(self.classes, self.normalization or none)
+        return DataFacts(self.classes, self.normalization or none, self.sample_rate_hz)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self.x):,} samples>"
@@ -149,7 +150,9 @@ def _load(
         return Dataset(str(spec), *builtin.tokens(str(spec)))
     if path.is_dir() and has_media(path):
         arrays, names, media = read_media(path, graph, needed, rate_hz)
-        return replace(_of_file(path, arrays), classes=Classes(names), media=media)
+        rate = None if media == "images" else rate_hz
+        found = _of_file(path, arrays)
+        return replace(found, classes=Classes(names), media=media, sample_rate_hz=rate)
     if path.is_dir():
         return _of_file(path, together(where, read_folder(path, check, needed, names), graph))
     if not path.exists():

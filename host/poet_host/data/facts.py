@@ -11,22 +11,25 @@ from .normalization import Normalization
 
 @dataclass(frozen=True)
 class DataFacts:
-    """Names of classes, and the normalisation of samples (None: unknown)."""
+    """Names of classes, normalisation of samples, and the rate of sounds (None: unknown)."""
 
     classes: Classes = NO_NAMES
     normalization: Normalization | None = None
+    sample_rate_hz: int | None = None  # to which sounds were resampled
 
     def to_json(self) -> dict[str, Any]:
         normalization = self.normalization and self.normalization.to_json()
-        return {"classes": self.classes.to_json(), "normalization": normalization}
+        rate = {"sample_rate_hz": self.sample_rate_hz} if self.sample_rate_hz else {}
+        return {"classes": self.classes.to_json(), "normalization": normalization, **rate}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> "DataFacts":
         """Return the facts of `to_json`. Raises as `classes_from_json` does."""
-        found = value.get("normalization")
+        found, rate = value.get("normalization"), value.get("sample_rate_hz")
         return DataFacts(
             classes_from_json(value.get("classes")),
             None if found is None else convert(found, Normalization, "normalization"),
+            None if rate is None else convert(rate, int, "sample_rate_hz"),
         )
 
 

@@ -20,7 +20,6 @@ from .classes import Classes, numbers_by
 from .datasets import Dataset, load_data, with_normalization
 from .facts import DataFacts
 from .media import time_axis
-from .normalization import Normalization
 from .parts import fields_of
 from .shapes import check_half, classes_of as classes_of, has_labels, learns_samples, record_type
 from .values import check_learnt, class_labels, finite, fit_int32, indices, labels_of
@@ -158,16 +157,23 @@ def adapted(data: FittedData, known: DataFacts, *, is_trained: bool = True) -> F
 
     `known`: what the weights keep of their data. If they have no names of classes, classes keep
     their alphabetical numbers. `is_trained`: True if the weights are trained. Raises BadInput for a
-    class that is not in `known`, for another normalisation than that of `known`, or if trained
-    weights have no class names and another number of classes than the data.
+    class that is not in `known`, for another normalisation or sample rate than that of `known`, or
+    if trained weights have no class names and another number of classes than the data.
     """
     data = _numbered(data, known.classes, is_trained)
-    return normalized_as(replace(data, classes=data.classes or known.classes), known.normalization)
+    return samples_as(replace(data, classes=data.classes or known.classes), known)
 
 
-def normalized_as(data: _D, wanted: Normalization | None) -> _D:
-    """Return data in the types of a graph with the normalisation of its weights (None: any)."""
-    given = data.normalization
+def samples_as(data: _D, known: DataFacts) -> _D:
+    """Return data in the types of a graph with samples as its weights need them: see `adapted`."""
+    rate, wanted_rate = data.sample_rate_hz, known.sample_rate_hz
+    if rate and wanted_rate and rate != wanted_rate:
+        raise BadInput(
+            f"data {data.name}: sounds were resampled to {rate:,} Hz, but the weights learnt "
+            f"sounds of {wanted_rate:,} Hz: use --sample-rate {wanted_rate}"
+        )
+    data = replace(data, sample_rate_hz=rate or wanted_rate)
+    given, wanted = data.normalization, known.normalization
     if wanted is None or wanted == given or data.x.dtype != np.float32:
         return data
     if given is None and data.media in ("images", "sounds") and max(wanted.scale) > _MOST_SCALE:

@@ -12,7 +12,7 @@ import numpy as np
 from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset
 from ..data.facts import DataFacts
-from ..data.fitted import fit_samples, normalized_as
+from ..data.fitted import fit_samples, samples_as
 from ..data.shapes import has_labels, no_labels
 from ..device.device import Device, Progress
 from ..errors import BadInput
@@ -146,7 +146,7 @@ def predict(
     x, y = np.atleast_1d(getattr(data, f"x{suffix}"))[part], getattr(data, f"y{suffix}")
     y = no_labels(x) if y is None else np.atleast_1d(y)[part]
     fitted = replace(data, x=fit_samples(data, suffix, x, graph), y=y, x_test=None, y_test=None)
-    x = normalized_as(fitted, facts.normalization).x
+    x = samples_as(fitted, facts).x
     found = answers(device, schedule, weights, x, progress)
     if not np.isfinite(found.outputs.view(np.float32)).all():
         raise not_finite(graph, data.name)

@@ -14,7 +14,7 @@ from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values, to_named
 from poet_host.reference.step import run_step
-from support.onnx_judge import imported, random, same_as_runtime
+from support.onnx_judge import imported, learns_as_in_pytorch, random, same_as_runtime
 from support.onnx_models import model
 from torch import Tensor, nn
 from torch.nn import functional
@@ -140,6 +140,26 @@ def test_normalised_weights_train_as_in_pytorch(kind: str) -> None:
     assert graph.lost == graph.made_up == ()
     check_against_pytorch(graph, module, 4)
     same_as_runtime(graph.origin, batch=BATCH, loss="cross-entropy")
+
+
+class Decoder(nn.Module):
+    """Each step reads the same trained row. The data give the state before the first step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.start = nn.Linear(4, 5), nn.Parameter(torch.randn(1, 1, 3))
+        self.layer, self.head = nn.GRU(3, 5), nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = torch.tanh(self.encoder(x))[None]
+        states, _ = self.layer(self.start.expand(STEPS, len(x), -1), state)
+        found: Tensor = self.head(states).transpose(0, 1)
+        return found
+
+
+@pytest.mark.parametrize("batch", [1, BATCH])
+def test_a_repeated_input_keeps_its_steps(batch: int) -> None:
+    learns_as_in_pytorch(Decoder(), torch.randn(batch, 4))
 
 
 @pytest.mark.parametrize("kind", KINDS)

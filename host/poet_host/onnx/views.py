@@ -172,17 +172,20 @@ def is_repeated_by_readers(node: ImportedNode, wanted: list[int]) -> bool:
     """Return True if a node repeats a tensor that samples share, and its readers do so, too.
 
     So the batch size of the file has no effect. Rules that repeat such a tensor are those of
-    Concat, of Add, and of recurrent layers.
+    Concat, of Add, and of recurrent layers, for the states (layers, samples, units) that they begin
+    with.
     """
     output, context = node.onnx.outputs[0], node.context
     if output not in context.derived:
         return False
-    readers = context.readers(output)
+    names, readers, shape = {output}, context.readers(output), node.deferred(0).shape
     if readers and all(reader.op == "Slice" for reader in readers):  # states of several layers
-        readers = [it for reader in readers for it in context.readers(reader.outputs[0])]
+        names = {reader.outputs[0] for reader in readers}
+        readers = [it for name in names for it in context.readers(name)]
     if readers and all(reader.op in RECURRENT for reader in readers):
-        return True
-    shape = node.deferred(0).shape
+        whole = np.broadcast_shapes(shape, tuple(wanted))
+        is_state = all(names.isdisjoint(reader.inputs[:5]) for reader in readers)
+        return is_state and (shape[:1], shape[2:]) == (whole[:1], whole[2:])
     is_by_samples = len(shape) == len(wanted) and (*shape[1:],) == (*wanted[1:],)
     return is_by_samples and all(
         reader.outputs[0] not in context.values

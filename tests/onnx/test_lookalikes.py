@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import poet_host as poet
 import pytest
 import torch
+from onnx import helper
 from poet_host.errors import BadInput
+from support.onnx_judge import GAIN, IMAGE, imported, learns_as_in_pytorch
+from support.onnx_models import model
 from torch import Tensor, nn
 
 TOKENS = torch.arange(12).reshape(2, 6)
@@ -101,3 +105,28 @@ def test_a_function_is_known_by_all_its_numbers(module: nn.Module, kernels: set[
     assert isinstance(graph, poet.Graph)
     assert kernels <= {node.op for node in graph}
     assert ("sub" in kernels) == ("sub" in {node.op for node in graph})
+
+
+class ScaledGelu(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.log_gain = nn.Linear(6, 8), nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.gelu(self.layer(x)) * self.log_gain.exp()
+
+
+def test_parameters_without_an_effect_at_the_start_are_trained() -> None:
+    assert "gelu" in {node.op for node in learns_as_in_pytorch(ScaledGelu(), torch.randn(4, 6))}
+    make = helper.make_node
+    nodes = [
+        make("Mul", ["x", "gain"], ["s"]),
+        make("Greater", ["s", "zero"], ["condition"]),
+        make("Mul", ["s", "above"], ["p"]),
+        make("Mul", ["s", "below"], ["n"]),
+        make("Where", ["condition", "p", "n"], ["y"]),
+    ]
+    ones = np.ones((4, 1, 1), np.float32)
+    constants = GAIN | {"zero": np.float32(0), "above": ones, "below": ones.copy()}
+    graph = imported(model(nodes, IMAGE, constants))
+    assert {node.name for node in graph.trainable} == {"gain", "above", "below"}

@@ -5,7 +5,7 @@ one other tensor and constants. The cone is evaluated for a few inputs, and its 
 with the results of the function. So the order of the operators does not matter.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from itertools import permutations
 from math import erf, erfc, pi, sqrt
@@ -57,26 +57,28 @@ def fused(
     nodes: tuple[OnnxNode, ...],
     constants: Constants,
     shapes: Mapping[str, Shape],
-    trained: frozenset[str],
+    trained: Set[str],
 ) -> tuple[OnnxNode, ...]:
     """Return the nodes. If some nodes together compute a known function, fuse them.
 
     The last of these nodes becomes a Gelu or LayerNormalization. `shapes` are the known shapes of
-    tensors, by name.
+    tensors, by name. `trained` are the constants that training may change. The results are compared
+    for their first values only, so a function without one of them does not replace its readers.
     """
     nodes = tuple(_over_the_last(node, constants, shapes) for node in nodes)
     makers = {name: node for node in nodes for name in node.outputs}
-    nodes = tuple(_unguarded(node, makers, constants) for node in nodes)
+    nodes = tuple(_unguarded(node, makers, constants, trained) for node in nodes)
     found: dict[str, OnnxNode] = {}
     inside: set[str] = set()
     for node in reversed(nodes):
         output = node.outputs[0]
         if output in inside or not _usable(node, constants):
             continue
-        match = _match(output, _cone(output, makers, constants), constants)
-        if match and not _swallowed(*match) & trained:
-            found[output], within = match
-            inside |= {name for fused_node in within for name in fused_node.outputs}
+        for made, within in _matches(output, _cone(output, makers, constants), constants):
+            if trained.isdisjoint(_swallowed(made, within)):
+                found[output] = made
+                inside |= {name for fused_node in within for name in fused_node.outputs}
+                break
     return tuple(found.get(node.outputs[0], node) for node in nodes)
 
 
@@ -85,23 +87,28 @@ def _swallowed(made: OnnxNode, within: list[OnnxNode]) -> set[str]:
     return {name for node in within for name in node.inputs} - {*made.inputs}
 
 
-def _unguarded(node: OnnxNode, makers: Mapping[str, OnnxNode], constants: Constants) -> OnnxNode:
+def _unguarded(
+    node: OnnxNode, makers: Mapping[str, OnnxNode], constants: Constants, trained: Set[str]
+) -> OnnxNode:
     """Return the node. If it is a Where that changes nothing, it becomes its last input.
 
     PyTorch's softplus has such a Where, against an overflow.
     """
     output, cone = node.outputs[0], {}
+    made = replace(node, op="Identity", inputs=node.inputs[2:])
     if node.op == "Where":
         cone = _cone(output, makers, constants)
     for source in _sources(cone, constants):
         needed = _between(source, output, cone, constants)
-        if needed and any(node.inputs[2] in other.outputs for other in needed):
+        if any(node.inputs[2] in other.outputs for other in needed) and trained.isdisjoint(
+            _swallowed(made, needed)
+        ):
             whole, plain = (
                 _evaluated(source, _WIDE, name, needed, constants)
                 for name in (output, node.inputs[2])
             )
             if _same(whole, plain):
-                return replace(node, op="Identity", inputs=node.inputs[2:])
+                return made
     return node
 
 
@@ -148,17 +155,14 @@ def _cone(output: str, makers: Mapping[str, OnnxNode], constants: Constants) -> 
     return cone
 
 
-def _match(
+def _matches(
     output: str, cone: Mapping[str, OnnxNode], constants: Constants
-) -> tuple[OnnxNode, list[OnnxNode]] | None:
-    """Return a Gelu or LayerNormalization that computes `output`, and the nodes that it replaces.
-
-    Return None if the nodes in `cone` compute neither function.
-    """
+) -> Iterator[tuple[OnnxNode, list[OnnxNode]]]:
+    """Yield each Gelu or LayerNormalization that computes `output`, and the nodes it replaces."""
     ops = [node.op for node in cone.values()]
     attributes: dict[str, Any]
     if _CURVES.isdisjoint(ops) and ops.count("ReduceMean") < 2:
-        return None
+        return
     for source in _sources(cone, constants):
         needed = _between(source, output, cone, constants)
         if not needed:
@@ -170,7 +174,7 @@ def _match(
                 if _same(answer, function(_WIDE)):
                     attributes = {"approximate": approximate}
                     made = replace(cone[output], op="Gelu", inputs=(source,), attributes=attributes)
-                    return made, needed
+                    yield made, needed
         if ops.count("ReduceMean") > 1:
             normed = _normed(source, output, needed, constants)
             if normed:
@@ -179,8 +183,7 @@ def _match(
                 made = replace(
                     cone[output], op="LayerNormalization", inputs=inputs, attributes=attributes
                 )
-                return made, needed
-    return None
+                yield made, needed
 
 
 def _between(

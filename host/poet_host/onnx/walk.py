@@ -65,9 +65,12 @@ class Walk:
         model, values = self.model, self.values
         for node in model.nodes:
             self._fold(node)
-        known = {name: v.value for name, v in values.items() if isinstance(v, Constant)}
+        constants = {name: v for name, v in values.items() if isinstance(v, Constant)}
+        known = {name: v.value for name, v in constants.items()}
+        trained = {name for name, v in constants.items() if self.context.may_be_trained(v)}
+        trained |= model.trained | self.context.derived
         model.nodes = needed_for(
-            model.outputs.values(), fused(model.nodes, known, model.shapes, model.trained)
+            model.outputs.values(), fused(model.nodes, known, model.shapes, trained)
         )
         for node in model.nodes:
             if node.outputs[0] not in values:

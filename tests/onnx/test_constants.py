@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from poet_host.errors import BadInput
 from poet_host.graph.source import source_of
 from poet_host.graph.weights import weight_nodes
-from support.onnx_judge import IMAGE, imported, random
+from support.onnx_judge import IMAGE, imported, random, same_as_runtime, with_gain
 from support.onnx_models import legacy, model
 from torch import nn
 
@@ -27,6 +27,20 @@ def as_half(graph: Any) -> list[Any]:
     ]
 
 
+def with_nodes(proto: Any, nodes_of: Callable[[Any], list[Any]]) -> bytes:
+    """The model with its weights made by nodes, as constants or from halves."""
+    graph = proto.graph
+    nodes = [*nodes_of(graph), *graph.node]
+    halves = [
+        numpy_helper.from_array(numpy_helper.to_array(it).astype(np.float16), f"{it.name}:half")
+        for it in graph.initializer
+        if nodes_of is as_half
+    ]
+    made = helper.make_graph(nodes, "g", graph.input, graph.output, halves)
+    whole = helper.make_model(made, opset_imports=proto.opset_import, ir_version=proto.ir_version)
+    return bytes(whole.SerializeToString())
+
+
 @pytest.mark.parametrize("norm", [nn.LayerNorm(8), nn.BatchNorm1d(8)])
 @pytest.mark.parametrize("nodes_of", [as_constants, as_half])
 def test_a_scale_that_nodes_make_as_all_weights_is_trained(
@@ -37,16 +51,35 @@ def test_a_scale_that_nodes_make_as_all_weights_is_trained(
     module = nn.Sequential(nn.Linear(6, 8), norm, nn.Linear(8, 3))
     proto = onnx.load_from_string(legacy(module, torch.randn(4, 6)))
     trained = {node.name for node in imported(proto.SerializeToString()).trainable}
-    graph = proto.graph
-    nodes = [*nodes_of(graph), *graph.node]
-    halves = [
-        numpy_helper.from_array(numpy_helper.to_array(it).astype(np.float16), f"{it.name}:half")
-        for it in graph.initializer
-        if nodes_of is as_half
-    ]
-    made = helper.make_graph(nodes, "g", graph.input, graph.output, halves)
-    whole = helper.make_model(made, opset_imports=proto.opset_import)
-    assert {it.name for it in imported(whole.SerializeToString()).trainable} == trained
+    assert {it.name for it in imported(with_nodes(proto, nodes_of)).trainable} == trained
+
+
+def third(*shape: int) -> Any:
+    return np.full(shape, 1 / 3, np.float32)
+
+
+@pytest.mark.parametrize("nodes_of", [as_constants, as_half, None])
+@pytest.mark.parametrize(
+    ("op", "channels", "constants", "attributes"),
+    [
+        ("InstanceNormalization", 1, {"scale": third(1), "shift": third(1)}, {}),
+        ("InstanceNormalization", 4, {"scale": third(4), "shift": third(4)}, {}),
+        ("GroupNormalization", 4, {"scale": third(1), "shift": third(1)}, {"num_groups": 1}),
+        ("ConvTranspose", 4, {"weight": random(4, 1, 2, 2), "bias": third(1)}, {}),
+        ("PRelu", 4, {"slope": third(1)}, {}),
+    ],
+)
+def test_weights_are_trained_if_they_are_single_numbers_or_made_by_nodes(
+    nodes_of: Callable[[Any], list[Any]] | None,
+    op: str,
+    channels: int,
+    constants: dict[str, Any],
+    attributes: dict[str, Any],
+) -> None:
+    data = with_gain(op, (2, channels, 8, 8), constants, 18, **attributes)
+    if nodes_of:
+        data = with_nodes(onnx.load_from_string(data), nodes_of)
+    assert {it.name for it in same_as_runtime(data).trainable} >= constants.keys()
 
 
 @pytest.mark.parametrize("norm", [nn.LayerNorm(8, elementwise_affine=False),

@@ -209,17 +209,19 @@ class ImportedNode:
         whole = found if found.has_file_axes else computed(self.onnx.input(number), found.value)
         return whole.transposed
 
-    def stored(self, number: int, train_scalar: bool = False, frozen: bool = False) -> Tensor:
+    def stored(self, number: int, is_weight: bool = False, frozen: bool = False) -> Tensor:
         """Return an input as a tensor. A constant becomes a parameter (trained) or a state.
 
         If the file contains the constant and it has several numbers, it is trained, unless
-        `frozen` is True. A single number is trained if `train_scalar` is True, or if it is known
-        to be a parameter.
+        `frozen` is True. A single number is trained if it is known to be a parameter. If
+        `is_weight` is True, single numbers are trained, and so is what nodes compute: but not
+        zeros or ones, which exporters write for a layer without this weight.
         """
         if self.is_tensor(number):
             return self.tensor(number)
         given, context = self.weight(number), self.context
-        plain = not frozen and not given.computed and (train_scalar or given.value.size > 1)
+        plain = not frozen and not given.computed and given.value.size > 1
+        plain |= is_weight and not (given.computed and np.isin(given.value, (0, 1)).all())
         is_trained = (context.is_trained(given) or plain) and not context.is_frozen(given)
         role: Role = "parameter" if is_trained else "state"
         return context.stored(self.helper_name("constant"), given, role)

@@ -295,7 +295,8 @@ def _normed_groups(node: ImportedNode, x: Tensor, groups: int, seen: Shape) -> T
     y = Tensor(y.name, shape)
     for number in _effective(node, numbered=True):
         kind, name = ("mul", node.helper_name("scaled")) if number == 1 else ("add", "")
-        y = node.layer(kind, (y, Tensor(node.stored(number).name, seen)), name=name)
+        given = node.stored(number, is_weight=True)
+        y = node.layer(kind, (y, Tensor(given.name, seen)), name=name)
     return Tensor(y.name, x.shape)
 
 

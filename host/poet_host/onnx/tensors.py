@@ -42,7 +42,7 @@ def _clipped(node: ImportedNode, low: float | None, high: float | None, number: 
 
 def _bent(node: ImportedNode) -> Tensor:
     """Compute LeakyRelu or PRelu, which multiply numbers below 0 by a slope."""
-    slope = () if node.onnx.op == "LeakyRelu" else (node.stored(1, train_scalar=True),)
+    slope = () if node.onnx.op == "LeakyRelu" else (node.stored(1, is_weight=True),)
     below = node.helper("below", "clip", (node.tensor(0),), -inf, 0.0)
     if slope:
         below = node.helper("slope", "mul", (below, *slope))
@@ -248,7 +248,7 @@ def _rms_norm(node: ImportedNode) -> Tensor:
     root = node.helper("root", "sqrt", (whole,))
     inverse = node.helper("inverse", "reciprocal", (root,))
     normed = node.helper("normed", "mul", (x, inverse))
-    return node.layer("mul", (normed, node.stored(1, train_scalar=True)))
+    return node.layer("mul", (normed, node.stored(1, is_weight=True)))
 
 
 def _scattered(node: ImportedNode) -> Tensor:

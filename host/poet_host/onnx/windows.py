@@ -117,7 +117,7 @@ def _layer(
 
 
 def _biased(node: ImportedNode, y: Tensor) -> Tensor:
-    bias = node.stored(2, train_scalar=True)
+    bias = node.stored(2, is_weight=True)
     bias = Tensor(bias.name, (prod(bias.shape), *(1 for _ in y.shape[2:])))
     return node.helper("biased", "add", (y, bias))
 

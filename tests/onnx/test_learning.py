@@ -44,7 +44,20 @@ class AtBounds(nn.Module):
         return y + self.gain.clamp(min=0) * x
 
 
-CASES = {Sirens: (4, 2), Transposed: (2, 3, 5, 6), AtBounds: (8, 2)}
+class Shared(nn.Module):
+    """One slope and one gain, each read in two shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.act = nn.Conv2d(2, 3, 3), nn.Linear(3, 3), nn.PReLU()
+        self.gain = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.act(self.a(x)) * self.gain.view(1, 3, 1, 1)
+        return self.gain * self.act(self.b(y.mean((2, 3))))
+
+
+CASES = {Sirens: (4, 2), Transposed: (2, 3, 5, 6), AtBounds: (8, 2), Shared: (4, 2, 5, 5)}
 
 
 @pytest.mark.parametrize("module_of", CASES)

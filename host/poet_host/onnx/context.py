@@ -323,15 +323,17 @@ class Context:
         if self.has_other_layout(given):
             return self._transposed(self.stored(layer, given.transposed, role), (1, 0), layer)
         shape = given.value.shape or (1,)
-        node = self.parameter(layer, "value", (given,), shape, role)
+        known = self._parameters.get(replace(given.source, computed=given.computed).start())
+        node = known or self.parameter(layer, "value", (given,), shape, role)
         kept = self._stored.get(node.name)
         if kept is None:
             trainable = role == "parameter"
             kept = self.builder.layer(
-                "parameter", (), shape, name=layer, trainable=trainable, parameters={"weight": node}
-            )
+                "parameter", (), node.shape, name=layer, trainable=trainable,
+                parameters={"weight": node},
+            )  # fmt: skip
             self._stored[node.name] = kept
-        return kept
+        return Tensor(kept.name, shape)  # the first reader may have seen another shape
 
     def indices(self, layer: str, numbers: list[int]) -> Tensor:
         """Return a tensor of integers, which training does not change."""

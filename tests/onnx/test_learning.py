@@ -1,8 +1,10 @@
 """Modules with operators that are rewritten: 20 steps as in PyTorch, and the way to ONNX."""
 
+from math import prod
+
 import pytest
 import torch
-from support.onnx_judge import learns_as_in_pytorch
+from support.onnx_judge import learns_as_in_pytorch, same_as_runtime, with_gain
 from torch import Tensor, nn
 
 
@@ -55,6 +57,28 @@ class Shared(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.act(self.a(x)) * self.gain.view(1, 3, 1, 1)
         return self.gain * self.act(self.b(y.mean((2, 3))))
+
+
+class Largest(nn.Module):
+    """The maximum of each channel. At the start, some numbers are equally large."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__()
+        self.shift, self.head = nn.Parameter(torch.zeros(*sizes)), nn.Linear(sizes[0], 2)
+        self.pool = (nn.AdaptiveMaxPool1d if len(sizes) == 2 else nn.AdaptiveMaxPool2d)(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head(self.pool(x + self.shift).flatten(1))
+        return y
+
+
+@pytest.mark.parametrize("sizes", [(3, 600), (2, 260, 270)])
+def test_the_first_maximum_of_many_numbers_has_the_gradient(sizes: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    x = (torch.rand(2, *sizes) > 1 - 10 / prod(sizes[1:])).float()
+    learns_as_in_pytorch(Largest(*sizes), x)
+    same_as_runtime(with_gain("ReduceMax", x.shape, axes=[-1]))
+    same_as_runtime(with_gain("GlobalMaxPool", x.shape))
 
 
 CASES = {Sirens: (4, 2), Transposed: (2, 3, 5, 6), AtBounds: (8, 2), Shared: (4, 2, 5, 5)}

@@ -19,6 +19,7 @@ from .node import ImportedNode, Rule
 from .resizing import RESIZING_RULES
 from .selections import SELECTION_RULES
 from .views import VIEW_RULES, plain
+from .windows import maximum
 
 
 def _same(kind: str) -> Rule:
@@ -112,7 +113,7 @@ def _reduced(node: ImportedNode, kind: str, x: Tensor, name: str = "") -> Tensor
 
 
 def _largest(node: ImportedNode) -> Tensor:
-    """Compute ReduceMax by max pooling, with one window over all reduced axes.
+    """Compute ReduceMax by max pooling over all reduced axes.
 
     Before the pooling, the reduced axes are moved to the end.
     """
@@ -129,7 +130,7 @@ def _largest(node: ImportedNode) -> Tensor:
     made = node.materialise(replace(x, order=order), node.helper_name("moved"))
     sizes, count = made.shape[: len(lead)], prod(made.shape[len(lead) :])
     rows = Tensor(made.name, (sizes[0], prod(sizes[1:]), 1, count))
-    y = node.layer("maxpool2d", (rows,), (1, count))
+    y = maximum(node, rows)
     kept = tuple(1 if axis in over else x.shape[axis] for axis in range(rank))
     return Tensor(y.name, kept if node.attribute("keepdims", 1) else sizes)
 

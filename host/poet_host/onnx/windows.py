@@ -16,6 +16,8 @@ from .fold import Constant
 from .node import ImportedNode, Rule
 from .selections import LEFT_OUT, every
 
+_LONGEST = 255  # the most elements that a window has along an axis
+
 
 def _image(x: Tensor) -> Tensor:
     """Return a signal (N, C, L) as an image (N, C, 1, L). Return an image unchanged."""
@@ -253,6 +255,8 @@ def _pool(kind: str) -> Rule:
             options["padding"] = whole
         if kind == "avgpool2d":
             options["count_padding"] = counts and not partial
+        elif (options["kernel"], options["padding"]) == (_image(x).shape[2:], ((0, 0), (0, 0))):
+            return _as_before(maximum(node, _image(x)), x)
         return _as_before(node.layer(kind, (_image(x),), **options), x)
 
     return rule
@@ -272,11 +276,25 @@ def _rounded_up(x: Tensor, window: dict[str, Any]) -> tuple[tuple[int, int], ...
     return tuple(found)
 
 
+def maximum(node: ImportedNode, x: Tensor) -> Tensor:
+    """Return the maximum of each channel of an image (N, C, H, W), as (N, C, 1, 1).
+
+    An axis that is too long for one window is pooled in parts first. The gradient goes to the first
+    of equal maxima in the order of rows, as in PyTorch, so a part is of one row, or of whole rows.
+    """
+    for axis in (3, 2):
+        while x.shape[axis] > _LONGEST:
+            kernel = (1, _LONGEST) if axis == 3 else (_LONGEST, x.shape[3])
+            ends = tuple((0, -size % taps) for size, taps in zip(x.shape[2:], kernel, strict=True))
+            x = node.helper("parts", "maxpool2d", (x,), kernel, padding=ends)
+    return node.layer("maxpool2d", (x,), x.shape[2:])
+
+
 def _global(node: ImportedNode) -> Tensor:
     x = node.tensor(0)
     image = _image(x)
     if node.onnx.op == "GlobalMaxPool":
-        y = node.layer("maxpool2d", (image,), image.shape[2:])
+        y = maximum(node, image)
     else:
         y = node.layer("global_avgpool", (image,))
     return Tensor(y.name, (*x.shape[:2], *(1 for _ in x.shape[2:])))

@@ -17,12 +17,17 @@ from ..graph.training_options import DEFAULTS, TrainingOptions
 from .importer import check_options, import_model, training_of
 from .model import OnnxModel
 from .names import PADDED, free_name
+from .numbers import has_frozen_number, watch
 from .silence import silence
 from .stops import check_stops, tensors_of
 from .walk import Untrainable
 
 _REASON_CHARACTERS = 200
 _ANY = inspect.Parameter.VAR_POSITIONAL
+
+
+class _FrozenNumber(Exception):
+    """A trace of the module holds numbers or branches of the example."""
 
 
 class _NotExported(BadInput):
@@ -147,6 +152,12 @@ def _exported(
             names = [free_name(name, taken) for name in _input_names(module, len(given))]
             data = export(_copied(module), given, names)
             weights = dict(module.named_parameters(remove_duplicate=False))
+    except _FrozenNumber as error:
+        raise BadInput(
+            f"{where}: `forward` takes a number from a tensor (as float, if or item() do), but "
+            "boards would always use that of the example: compute with the tensor itself, such as "
+            "in torch.where. If the number is random, call eval()"
+        ) from error
     except Exception as error:  # the module itself runs here, and can raise any error
         raise _NotExported(
             f"{where}: torch.onnx cannot export the module ({_reason(error)}): use only operators "
@@ -275,7 +286,8 @@ def _by_older_exporter(module: Any, given: Any, names: list[str]) -> bytes:
                         scope.callback(state.pop_scope)
                 return call()
 
-    file = io.BytesIO()
+    file, original = io.BytesIO(), copy.deepcopy(module)
+    numbers = [] if isinstance(module, torch.jit.ScriptModule) else watch(module)
     with Padded():
         torch.onnx.export(
             module,
@@ -290,6 +302,8 @@ def _by_older_exporter(module: Any, given: Any, names: list[str]) -> bytes:
             input_names=names,
             dynamic_axes={name: {0: "batch"} for name in names},
         )
+    if numbers and has_frozen_number(original, tuple(map(_copied, given))):
+        raise _FrozenNumber
     return file.getvalue()
 
 

@@ -157,3 +157,27 @@ def test_a_bias_of_zeros_that_the_exporter_left_out_is_trained(groups: int) -> N
     node = helper.make_node("ConvTranspose", ["x", "up.weight"], ["y"], group=groups)
     graph = imported(model([about(node, **rule)], IMAGE, {"up.weight": random(4, 3, 2, 2)}))
     assert graph["up.bias"].shape == (3 * groups,)
+
+
+class Two(nn.Module):
+    def __init__(self, layer: Callable[[], Any], is_tied: bool) -> None:
+        super().__init__()
+        self.first, self.second = layer(), layer()
+        if is_tied:
+            self.second.weight = self.first.weight
+        self.second.load_state_dict(self.first.state_dict())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.second(torch.relu(self.first(x)))
+        return y
+
+
+@pytest.mark.parametrize("layer", [lambda: nn.Linear(6, 6), lambda: nn.Conv1d(6, 6, 1)])
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_a_tied_weight_is_one_parameter_and_a_copied_one_is_two(
+    layer: Callable[[], Any], is_tied: bool
+) -> None:
+    module, x = Two(layer, is_tied), torch.randn(4, 6, 5)
+    data = legacy(module, x[..., 0] if isinstance(module.first, nn.Linear) else x)
+    trained = {node.name for node in imported(data, loss="mse").trainable}
+    assert trained == {name for name, _ in module.named_parameters()}

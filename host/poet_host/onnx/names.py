@@ -141,6 +141,7 @@ def _split_merged(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
 
     An initialiser counts as merged if all its numbers are equal, or if layers of the same kind in
     different modules read it: an exporter stores the equal weights of copied layers only once.
+    But if the older exporter writes no alias for them, they are one tied parameter.
     """
     single = _single(graph)
     even = {
@@ -167,7 +168,9 @@ def _split_merged(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
         ]
         direct = [use for use in readers if use[0] not in aliases]
         through = [use for node in aliases for use in uses.get(node.output[0], [])]
-        if _are_copies(value, direct + through, layers):
+        # The older exporter writes an alias for each copy: others read a tied weight directly.
+        is_tied = not through and any(_about(node, _SCOPES) is None for node, _ in direct)
+        if not is_tied and _are_copies(value, direct + through, layers):
             copies[name] = value
         elif name not in even:
             continue

@@ -121,19 +121,6 @@ def test_a_stop_that_no_trained_gradient_passes_changes_nothing() -> None:
     poet.load(Harmless(), X, loss="output1=mse")
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        nn.Sequential(nn.BatchNorm1d(6), nn.Dropout(0.5)),
-        parametrizations.weight_norm(nn.Linear(6, 6)),
-        parametrizations.spectral_norm(nn.Linear(6, 6)).eval(),
-        nn.Sequential(*[nn.Linear(6, 6)] * 2),
-    ],
-)  # fmt: skip
-def test_layers_that_renew_no_tensor_in_training_are_loaded(layer: nn.Module) -> None:
-    poet.load(nn.Sequential(nn.Linear(6, 6), layer, nn.Linear(6, 2)), X)
-
-
 class Average(nn.Module):
     """Subtracts an average that it keeps itself."""
 
@@ -156,6 +143,44 @@ class Clamped(Plain):
         return x
 
 
+class ClampedData(Plain):
+    """Its weights are already in the range."""
+
+    def between(self, x: Tensor) -> Tensor:
+        self.head.weight.data.clamp_(-1, 1)
+        return x
+
+
+class ClampedFrozen(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head.weight.requires_grad_(False)
+
+    def between(self, x: Tensor) -> Tensor:
+        self.head.weight.detach()[:1].clamp_(-1, 1)
+        return x
+
+
+class MaskedData(Plain):
+    def between(self, x: Tensor) -> Tensor:
+        self.head.weight.data *= torch.ones(6)
+        return x
+
+
+class AssignedData(Plain):
+    def between(self, x: Tensor) -> Tensor:
+        self.head.weight.data = torch.renorm(self.head.weight, 2, 0, 10.0)
+        return x
+
+
+class WrittenCopy(Plain):
+    """Changes a copy of its weights only."""
+
+    def between(self, x: Tensor) -> Tensor:
+        self.head.weight.data.clone().clamp_(-1, 1)
+        return x
+
+
 def known() -> nn.Linear:
     """Return a layer whose norm still changes in the 16th step of its iteration."""
     torch.manual_seed(0)
@@ -166,6 +191,8 @@ def known() -> nn.Linear:
     ("layer", "name"),
     [
         (Average(), "1.mean"), (Clamped(), "1.head.weight"),
+        (ClampedData(), "1.head.weight"), (ClampedFrozen(), "1.head.weight"),
+        (MaskedData(), "1.head.weight"), (AssignedData(), "1.head.weight"),
         (nn.utils.spectral_norm(known()), "1.weight_[uv]"),
         (parametrizations.spectral_norm(known()), "1.parametrizations.weight.0._[uv]"),
     ],
@@ -173,6 +200,20 @@ def known() -> nn.Linear:
 def test_a_tensor_that_forward_changes_is_refused(layer: nn.Module, name: str) -> None:
     with pytest.raises(poet.BadInput, match=f"changes {name}"):
         poet.load(nn.Sequential(nn.Linear(6, 6), layer), X, loss="mse")
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Sequential(nn.BatchNorm1d(6), nn.Dropout(0.5)),
+        nn.Sequential(WrittenCopy(), nn.Linear(2, 6)),
+        parametrizations.weight_norm(nn.Linear(6, 6)),
+        parametrizations.spectral_norm(nn.Linear(6, 6)).eval(),
+        nn.Sequential(*[nn.Linear(6, 6)] * 2),
+    ],
+)  # fmt: skip
+def test_layers_that_renew_no_tensor_in_training_are_loaded(layer: nn.Module) -> None:
+    poet.load(nn.Sequential(nn.Linear(6, 6), layer, nn.Linear(6, 2)), X)
 
 
 class Twice(nn.Linear):

@@ -25,7 +25,10 @@ _OF_SHAPE = {
     *("__len__", "dim", "empty_like", "full_like", "new_empty", "new_full", "new_ones"),
     *("new_zeros", "numel", "ones_like", "size", "stride", "zeros_like"),
 }
-IN_PLACE = re.compile(r"[^_].*[^_]_|__i\w+__|__setitem__")  # names of functions
+# Names of functions that change their first argument.
+IN_PLACE = re.compile(
+    r"(?!requires_grad_|detach_)[^_].*[^_]_|__i(?!ndex|nt|nvert)\w+__|__setitem__"
+)
 _MARK = "poet_host_source"  # an attribute of tensors that are computed from varying ones
 
 

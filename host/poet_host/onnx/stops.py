@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import BadInput
+from .numbers import IN_PLACE
 
 # For functions, an option that exporters leave out: its place and name, and for which values.
 _LEFT_OUT: dict[str, tuple[int, str, Callable[[Any], bool]]] = {
@@ -35,14 +36,14 @@ def check_stops(
     for parameter in copied.parameters():
         if id(parameter) not in kept:
             parameter.requires_grad_(False)
-    left_out = set[str]()
-    stop = _stop(copied, given, left_out)
+    left_out, written = set[str](), set[str]()
+    stop = _stop(copied, given, left_out, written)
     if left_out:
         raise BadInput(
             f"{where}: `forward` calls {min(left_out)}, which an ONNX file does not state: call it "
             "without this option"
         )
-    if changed := next(_changed(module, copied, read), None):
+    if changed := next(_changed(module, copied, read, written), None):
         raise BadInput(
             f"{where}: `forward` changes {changed}, which stays the same on boards: do not change "
             "it in `forward`, or call eval() on its module if that keeps it"
@@ -70,8 +71,8 @@ def _hooked(module: Any, trained: Set[str]) -> Iterator[str]:
             yield f"{type(part).__name__} {name}".rstrip()
 
 
-def _changed(module: Any, copied: Any, read: Set[str]) -> Iterator[str]:
-    """Yield the float tensors in `read` that differ, except those of batchnorm."""
+def _changed(module: Any, copied: Any, read: Set[str], written: Set[str]) -> Iterator[str]:
+    """Yield the float tensors in `read` that differ or are `written`, except those of batchnorm."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
     parts, after = dict(module.named_modules(remove_duplicate=False)), dict(tensors_of(copied))
@@ -79,6 +80,7 @@ def _changed(module: Any, copied: Any, read: Set[str]) -> Iterator[str]:
         owner = parts[name.rpartition(".")[0]]
         new = after.get(name)
         is_same = new is not None and new.dtype == value.dtype and value.cpu().equal(new)
+        is_same &= name not in written
         is_fixed = value.is_floating_point() and not isinstance(owner, _BatchNorm)
         if name in read and is_fixed and not is_same:
             yield name
@@ -92,10 +94,11 @@ def _option(name: str, args: Any, kwargs: Any) -> Iterator[str]:
         yield f"{name} with {option}={value}"
 
 
-def _stop(module: Any, given: Any, left_out: set[str]) -> str:
+def _stop(module: Any, given: Any, left_out: set[str], written: set[str]) -> str:
     """Run the module, and return how it stops or changes gradients, or an empty text.
 
-    Add options of its calls that no ONNX file states to `left_out`.
+    Add options of its calls that no ONNX file states to `left_out`, and the names of its parameters
+    and buffers that it writes to `written`.
     """
     import torch
     from torch.utils._pytree import tree_leaves, tree_map_only
@@ -104,13 +107,22 @@ def _stop(module: Any, given: Any, left_out: set[str]) -> str:
     stop = torch.zeros((), requires_grad=True)  # added to each result that has no gradient
     stopped, hooked = "stops gradients (with detach or no_grad)", "calls register_hook"
     found: set[str] = set()
+    # The parameters and buffers by their memory, and their copies that depend on `stop`.
+    names: dict[int, list[str]] = {}
+    for name, one in tensors_of(module):
+        names.setdefault(_memory(one), []).append(name)
+    copies: list[Any] = []
 
     def marked(result: Any) -> Any:
         if result.requires_grad or not result.is_floating_point():
             return result
         found.add(stopped)
         with torch.enable_grad():
-            return result + stop
+            copy = result + stop
+        if own := names.get(_memory(result)):
+            names[_memory(copy)] = own
+            copies.append(copy)  # so that no other tensor gets its memory
+        return copy
 
     class Marked(torch.overrides.TorchFunctionMode):
         """Makes each result that has no gradient depend on `stop`."""
@@ -121,6 +133,10 @@ def _stop(module: Any, given: Any, left_out: set[str]) -> str:
             call = partial(function, *args, **(kwargs or {}))
             name = getattr(function, "__name__", "")
             left_out.update(_option(name, args, kwargs or {}))
+            is_set = function == tensor.data.__set__  # type: ignore[attr-defined]
+            if is_set or IN_PLACE.fullmatch(name):
+                targets = [it for it in tree_leaves(args[:1]) if isinstance(it, tensor)]
+                written.update(*(names.get(_memory(it), ()) for it in targets))
             given = tree_leaves((args, kwargs))
             if not any(isinstance(it, tensor) and it.requires_grad for it in given):
                 return call()
@@ -147,6 +163,12 @@ def _stop(module: Any, given: Any, left_out: set[str]) -> str:
         if functions:
             return f"calls {min(functions)}, a torch.autograd.Function with a backward of its own"
     return hooked if hooked in found else ""
+
+
+def _memory(one: Any) -> int:
+    """Return the address of the memory that a tensor shares with its views."""
+    address: int = one.untyped_storage().data_ptr()
+    return address
 
 
 def _sources(output: Any) -> tuple[set[int], set[str]]:

@@ -107,6 +107,38 @@ def test_a_stop_after_frozen_parameters_changes_nothing(kind: type[Plain]) -> No
     poet.load(module, X)
 
 
+class DetachedOutput(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.detach()).detach()
+
+
+class OfData(Plain):
+    """Its parameter has the name of an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = nn.Parameter(torch.ones(6))
+
+    def between(self, x: Tensor) -> Tensor:
+        return (x * self.data).detach()
+
+
+@pytest.mark.parametrize(
+    ("kind", "train"),
+    [
+        (Detached, "lora:2"), (Detached, "lora:2,!head.weight"), (DetachedOutput, "lora:2"),
+        (Detached, "backbone.0.bias"), (OfData, "Mul.*"),
+    ],
+)  # fmt: skip
+def test_a_stop_is_refused_whatever_is_trained(kind: type[Plain], train: str) -> None:
+    with pytest.raises(poet.BadInput, match="detach"):
+        poet.load(kind(), X, train=train)
+
+
+def test_an_adapter_after_a_stop_changes_nothing() -> None:
+    poet.load(Detached(), X, train="lora:2,!backbone.*")
+
+
 class Harmless(Plain):
     """Stops gradients, but has them all: a shape, a mask, and an output that no loss reads."""
 

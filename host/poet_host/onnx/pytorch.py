@@ -12,7 +12,9 @@ import numpy as np
 
 from ..errors import BadInput, shortened
 from ..graph.graph import Graph
+from ..graph.lora import adapters
 from ..graph.onnx_file import onnx_package, parse
+from ..graph.source import source_of
 from ..graph.training_options import DEFAULTS, TrainingOptions
 from .importer import check_options, import_model, training_of
 from .model import OnnxModel
@@ -74,7 +76,7 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
             failures.append(failure)
         else:
             graph = training_of(forward, model, options)
-            names = {node.name for node in graph.trainable} if options.train else model.trained
+            names = _trained_names(graph) if options.train else model.trained
             with _isolated():
                 copies = _copied(module), _several(given)
                 check_stops(module, *copies, names & model.trained, read, where)
@@ -82,6 +84,12 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
     if refusals:
         raise min(refusals, key=lambda refusal: refusal.problems)
     raise failures[0]
+
+
+def _trained_names(graph: Graph) -> set[str]:
+    """Return the names that the trained parameters, and the weights of adapters, have in files."""
+    nodes = {node.name for node in graph.trainable} | adapters(graph).keys()
+    return {name for node in nodes for name in source_of(graph, graph[node]).names}
 
 
 def _check_modules(module: Any, where: str) -> None:

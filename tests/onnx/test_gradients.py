@@ -139,6 +139,55 @@ def test_an_adapter_after_a_stop_changes_nothing() -> None:
     poet.load(Detached(), X, train="lora:2,!backbone.*")
 
 
+def test_a_hook_of_a_tensor_without_a_trained_gradient_changes_nothing() -> None:
+    poet.load(HookOfTensor(), X, train="head.*")
+
+
+class OneSample(nn.Module):
+    """Works with a batch of one sample only."""
+
+    def __init__(self, is_detached: bool) -> None:
+        super().__init__()
+        self.gru, self.head = nn.GRU(6, 4, batch_first=True), nn.Linear(4, 2)
+        self.is_detached = is_detached
+
+    def forward(self, x: Tensor) -> Tensor:
+        last = self.gru(x, torch.zeros(1, 1, 4))[0][:, -1]
+        y: Tensor = self.head(last.detach() if self.is_detached else last)
+        return y
+
+
+def test_a_module_for_one_sample_is_checked() -> None:
+    poet.load(OneSample(False), X[None])
+    with pytest.raises(poet.BadInput, match="detach"):
+        poet.load(OneSample(True), X[None])
+
+
+class FailsWithGradients(Plain):
+    def between(self, x: Tensor) -> Tensor:
+        if not torch.jit.is_tracing():
+            raise ValueError("only a trace works")
+        return x
+
+
+def test_a_module_that_cannot_be_checked_is_refused() -> None:
+    with pytest.raises(poet.BadInput, match="only a trace works"):
+        poet.load(FailsWithGradients(), X)
+
+
+class TwoOutputs(Plain):
+    def forward(self, x: Tensor) -> Any:
+        x = self.backbone(x)
+        return self.head(x), x.detach()
+
+
+def test_a_detached_output_with_a_loss_is_refused() -> None:
+    poet.load(TwoOutputs(), X, loss="output1=mse")
+    for loss in ("mse", "output2=mse"):
+        with pytest.raises(poet.BadInput, match="detach"):
+            poet.load(TwoOutputs(), X, loss=loss)
+
+
 class Harmless(Plain):
     """Stops gradients, but has them all: a shape, a mask, and an output that no loss reads."""
 

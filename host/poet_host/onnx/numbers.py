@@ -43,7 +43,7 @@ def watch(module: Any, place: int = -1, other: Any = None) -> list[Any]:
 
     tensor, found, forward = torch.Tensor, list[Any](), module.forward
 
-    def mark(given: Any, source: str) -> None:
+    def mark(given: Any, source: Any) -> None:
         for it in tree_leaves(given):
             if isinstance(it, tensor):
                 setattr(it, _MARK, source)

@@ -68,7 +68,9 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
         try:
             model = _exported(export, module, given, where)
             read = {name for node in model.nodes for name in node.inputs}
+            outputs = [*model.outputs]
             forward = import_model(model, name, options)
+            with_loss = [i for i, output in enumerate(outputs) if output in model.outputs]
         except Untrainable as refusal:
             refusals.append(refusal)
         except _NotExported as failure:
@@ -78,8 +80,12 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
             graph = training_of(forward, model, options)
             names = _trained_names(graph) if options.train else model.trained
             with _isolated():
-                copies = _copied(module), _several(given)
-                check_stops(module, *copies, names & model.trained, read, where)
+                # Of one sample, `_several` makes two: some modules only work with one.
+                runs = (
+                    (_copied(module), inputs(given))
+                    for inputs in (_several, lambda them: tuple(map(_copied, them)))
+                )
+                check_stops(module, runs, names & model.trained, read, with_loss, where)
             return graph
     if refusals:
         raise min(refusals, key=lambda refusal: refusal.problems)

@@ -3,11 +3,11 @@
 An ONNX file does not state any of this, nor some options of functions.
 """
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import partial
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, reason
 from .numbers import IN_PLACE
 
 # For functions, an option that exporters leave out: its place and name, and for which values.
@@ -19,25 +19,39 @@ _LEFT_OUT: dict[str, tuple[int, str, Callable[[Any], bool]]] = {
 
 
 def check_stops(
-    module: Any, copied: Any, given: Any, trained: Set[str], read: Set[str], where: str
+    module: Any,
+    runs: Iterable[tuple[Any, Any]],
+    trained: Set[str],
+    read: Set[str],
+    with_loss: Sequence[int],
+    where: str,
 ) -> None:
     """Raise BadInput if PyTorch trains the module in another way than its ONNX file states.
 
-    `copied`: a copy of `module`. It runs the inputs `given`, and changes. `trained`: the names of
-    the parameters that are trained. `read`: the names of the tensors that the file reads.
+    `runs`: copies of `module`, each with inputs; the first that works is checked, and changes.
+    `trained`: the names of the parameters that are trained. `read`: the names of the tensors that
+    the file reads. `with_loss`: the numbers of the outputs that have a loss.
     """
     if hooked := next(_hooked(module, trained), None):
         raise BadInput(
             f"{where}: {hooked} has a hook that can change gradients, which boards do not call: "
             "remove the hook"
         )
-    named = dict(copied.named_parameters(remove_duplicate=False))
-    kept = {id(named[name]) for name in trained}
-    for parameter in copied.parameters():
-        if id(parameter) not in kept:
-            parameter.requires_grad_(False)
-    left_out, written = set[str](), set[str]()
-    stop = _stop(copied, given, left_out, written)
+    for copied, given in runs:
+        named = dict(copied.named_parameters(remove_duplicate=False))
+        kept = {id(named[name]) for name in trained}
+        for parameter in copied.parameters():
+            if id(parameter) not in kept:
+                parameter.requires_grad_(False)
+        left_out, written = set[str](), set[str]()
+        stop, error = _stop(copied, given, left_out, written, with_loss)
+        if not error:
+            break
+    if error and not stop:
+        raise BadInput(
+            f"{where}: `forward` fails when its gradients are checked ({reason(error)}): correct "
+            "the module or the example, so that module(example) works with and without gradients"
+        ) from error
     if left_out:
         raise BadInput(
             f"{where}: `forward` calls {min(left_out)}, which an ONNX file does not state: call it "
@@ -94,11 +108,13 @@ def _option(name: str, args: Any, kwargs: Any) -> Iterator[str]:
         yield f"{name} with {option}={value}"
 
 
-def _stop(module: Any, given: Any, left_out: set[str], written: set[str]) -> str:
+def _stop(
+    module: Any, given: Any, left_out: set[str], written: set[str], with_loss: Sequence[int]
+) -> tuple[str, Exception | None]:
     """Run the module, and return how it stops or changes gradients, or an empty text.
 
-    Add options of its calls that no ONNX file states to `left_out`, and the names of its parameters
-    and buffers that it writes to `written`.
+    If the module fails, return its error too. Add options of its calls that no ONNX file states to
+    `left_out`, and the names of its parameters and buffers that it writes to `written`.
     """
     import torch
     from torch.utils._pytree import tree_leaves, tree_map_only
@@ -139,6 +155,8 @@ def _stop(module: Any, given: Any, left_out: set[str], written: set[str]) -> str
                 written.update(*(names.get(_memory(it), ()) for it in targets))
             given = tree_leaves((args, kwargs))
             if not any(isinstance(it, tensor) and it.requires_grad for it in given):
+                if name in ("register_hook", "retain_grad"):  # fails without a gradient
+                    return function(stop, *args[1:], **(kwargs or {}))
                 return call()
             if name in ("numpy", "__array__", "__deepcopy__"):
                 return function(args[0].detach(), *args[1:], **(kwargs or {}))
@@ -152,17 +170,17 @@ def _stop(module: Any, given: Any, left_out: set[str], written: set[str]) -> str
     try:
         with Marked():
             outputs = module(*given)
-    except Exception:  # noqa: BLE001 - of the module, for example because a result has a gradient
-        return min(found, default="")
+    except Exception as error:  # noqa: BLE001 - the module can raise any error
+        return min(found, default=""), error
     outputs = [it for it in tree_leaves(outputs) if isinstance(it, tensor)]
-    for output in outputs:
-        leaves, functions = _sources(output)
-        # A loss of an output that depends on no parameter is of no use, unless it is the only one.
-        if id(stop) in leaves and (len(leaves) > 1 or len(outputs) == 1):
-            return stopped
+    for number in with_loss:
+        leaves, functions = _sources(outputs[number])
+        if id(stop) in leaves:
+            return stopped, None
         if functions:
-            return f"calls {min(functions)}, a torch.autograd.Function with a backward of its own"
-    return hooked if hooked in found else ""
+            own = "a torch.autograd.Function with a backward of its own"
+            return f"calls {min(functions)}, {own}", None
+    return (hooked if hooked in found else ""), None
 
 
 def _memory(one: Any) -> int:

@@ -254,6 +254,45 @@ class AssignedData(Plain):
         return x
 
 
+class Warmup(Plain):
+    """Scales by an integer that it counts."""
+
+    step: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("step", torch.tensor(0))
+
+    def between(self, x: Tensor) -> Tensor:
+        self.step += 1
+        return x * (self.step / 1000).clamp(max=1)
+
+
+class Carried(Plain):
+    """Keeps a tensor for its next call, in an attribute that is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.zeros(6)
+
+    def between(self, x: Tensor) -> Tensor:
+        x = x + self.last
+        self.last = x.detach().mean(0)
+        return x
+
+
+class Kept(Plain):
+    """Keeps a tensor that it does not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = torch.zeros(6)
+
+    def between(self, x: Tensor) -> Tensor:
+        self.total = self.total + x.detach().sum(0)
+        return x
+
+
 class WrittenCopy(Plain):
     """Changes a copy of its weights only."""
 
@@ -272,6 +311,7 @@ def known() -> nn.Linear:
     ("layer", "name"),
     [
         (Average(), "1.mean"), (Clamped(), "1.head.weight"),
+        (Warmup(), "1.step"), (Carried(), "1.last"),
         (ClampedData(), "1.head.weight"), (ClampedFrozen(), "1.head.weight"),
         (MaskedData(), "1.head.weight"), (AssignedData(), "1.head.weight"),
         (nn.utils.spectral_norm(known()), "1.weight_[uv]"),
@@ -287,6 +327,7 @@ def test_a_tensor_that_forward_changes_is_refused(layer: nn.Module, name: str) -
     "layer",
     [
         nn.Sequential(nn.BatchNorm1d(6), nn.Dropout(0.5)),
+        nn.Sequential(Kept(), nn.Linear(2, 6)),
         nn.Sequential(WrittenCopy(), nn.Linear(2, 6)),
         parametrizations.weight_norm(nn.Linear(6, 6)),
         parametrizations.spectral_norm(nn.Linear(6, 6)).eval(),

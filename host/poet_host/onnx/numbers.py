@@ -107,7 +107,7 @@ def has_frozen_number(module: Any, given: Any) -> bool:
                 if not is_answer:
                     return True
             else:
-                if not _are_equal(outputs, expected):
+                if not are_equal(outputs, expected):
                     return True
     return False
 
@@ -116,7 +116,7 @@ def _is_float(number: Any) -> bool:
     return isinstance(number, float) or getattr(number, "dtype", None) == np.float32
 
 
-def _are_equal(outputs: Any, expected: Any) -> bool:
+def are_equal(outputs: Any, expected: Any) -> bool:
     from torch.utils._pytree import tree_leaves
 
     pairs = zip(tree_leaves(outputs), tree_leaves(expected), strict=True)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import BadInput, reason
-from .numbers import IN_PLACE
+from .numbers import IN_PLACE, are_equal
 
 # For functions, an option that exporters leave out: its place and name, and for which values.
 _LEFT_OUT: dict[str, tuple[int, str, Callable[[Any], bool]]] = {
@@ -57,7 +57,8 @@ def check_stops(
             f"{where}: `forward` calls {min(left_out)}, which an ONNX file does not state: call it "
             "without this option"
         )
-    if changed := next(_changed(module, copied, read, written), None):
+    changed = next(_changed(module, copied, read, written), None)
+    if changed := changed or (None if error else _carried(copied, given)):
         raise BadInput(
             f"{where}: `forward` changes {changed}, which stays the same on boards: do not change "
             "it in `forward`, or call eval() on its module if that keeps it"
@@ -86,7 +87,7 @@ def _hooked(module: Any, trained: Set[str]) -> Iterator[str]:
 
 
 def _changed(module: Any, copied: Any, read: Set[str], written: Set[str]) -> Iterator[str]:
-    """Yield the float tensors in `read` that differ or are `written`, except those of batchnorm."""
+    """Yield the tensors in `read` that differ or are `written`, except those of batchnorm."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
     parts, after = dict(module.named_modules(remove_duplicate=False)), dict(tensors_of(copied))
@@ -95,9 +96,33 @@ def _changed(module: Any, copied: Any, read: Set[str], written: Set[str]) -> Ite
         new = after.get(name)
         is_same = new is not None and new.dtype == value.dtype and value.cpu().equal(new)
         is_same &= name not in written
-        is_fixed = value.is_floating_point() and not isinstance(owner, _BatchNorm)
-        if name in read and is_fixed and not is_same:
+        if name in read and not isinstance(owner, _BatchNorm) and not is_same:
             yield name
+
+
+def _carried(module: Any, given: Any) -> str | None:
+    """Return a plain attribute whose tensor one call computes and the next one reads, or None."""
+    import torch
+
+    def attributes() -> dict[str, Any]:
+        return {
+            f"{name}.{key}".lstrip("."): value
+            for name, part in module.named_modules()
+            for key, value in vars(part).items()
+            if isinstance(value, torch.Tensor)
+        }
+
+    def run() -> tuple[Any, dict[str, Any]]:
+        torch.set_rng_state(random)
+        outputs = module(*given)
+        return outputs, {name: value.clone() for name, value in attributes().items()}
+
+    random = torch.get_rng_state()
+    if not attributes():
+        return None
+    (first, before), (second, after) = run(), run()
+    differ = [name for name in before if name in after and not before[name].equal(after[name])]
+    return differ[0] if differ and not are_equal(first, second) else None
 
 
 def _option(name: str, args: Any, kwargs: Any) -> Iterator[str]:

@@ -12,7 +12,7 @@ from poet_host.errors import BadInput
 from poet_host.graph.source import source_of
 from poet_host.graph.weights import weight_nodes
 from support.onnx_judge import IMAGE, imported, random, same_as_runtime, with_gain
-from support.onnx_models import legacy, model
+from support.onnx_models import by_dynamo, legacy, model
 from torch import nn
 
 
@@ -157,6 +157,23 @@ def test_a_bias_of_zeros_that_the_exporter_left_out_is_trained(groups: int) -> N
     node = helper.make_node("ConvTranspose", ["x", "up.weight"], ["y"], group=groups)
     graph = imported(model([about(node, **rule)], IMAGE, {"up.weight": random(4, 3, 2, 2)}))
     assert graph["up.bias"].shape == (3 * groups,)
+
+
+class Factored(nn.Module):
+    """A linear layer whose weight is a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.u, self.v = nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.randn(2, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, self.u @ self.v)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (4, 5, 6)])
+def test_both_factors_of_a_weight_are_trained(shape: tuple[int, ...]) -> None:
+    graph = imported(by_dynamo(Factored(), torch.randn(*shape), optimize=False), loss="mse")
+    assert {name for it in graph.trainable for name in source_of(graph, it).names} == {"u", "v"}
 
 
 class Two(nn.Module):

@@ -160,7 +160,20 @@ def _linear(node: ImportedNode, weight: Constant) -> Tensor:
     """Add a linear layer on the last axis of the data. `weight` has the shape (outputs, inputs)."""
     has_bias = node.is_tensor(0) or node.has(2)
     bias = node.bias(2, weight.value.shape[0], -1) if has_bias else None
-    return _linear_of(node, node.stored(0, frozen=True), weight, bias)
+    # A constant is the data of a small network, such as positions, or a factor of a weight.
+    return _linear_of(node, node.stored(0, frozen=not _is_weight(node)), weight, bias)
+
+
+def _is_weight(node: ImportedNode) -> bool:
+    """Return True if a matrix product, or its transpose, is the second factor of another one."""
+    output = node.onnx.outputs[0]
+    reader = node.context.only_reader(output)
+    if reader is not None and reader.op == "Transpose":
+        output = reader.outputs[0]
+        reader = node.context.only_reader(output)
+    if reader is None or node.has(2):
+        return False
+    return reader.op in ("Gemm", "MatMul") and reader.input(1) == output
 
 
 def _linear_of(node: ImportedNode, x: Tensor, weight: Constant, bias: Constant | None) -> Tensor:

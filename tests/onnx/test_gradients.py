@@ -269,7 +269,7 @@ class Warmup(Plain):
 
 
 class Carried(Plain):
-    """Keeps a tensor for its next call, in an attribute that is no buffer."""
+    """Keeps a tensor for its next call, in a plain attribute."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -30,7 +30,7 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 4717, "reference": 1311, "onnx": 5695, "device": 1495, "firmware_build": 1582,
+    "graph": 4717, "reference": 1311, "onnx": 5697, "device": 1495, "firmware_build": 1582,
     "sim": 1627, "profile": 1087, "packing": 378, "plan": 3840, "stream": 2077, "solver": 6646,
     "baselines": 1936, "schedule": 2910, "data": 2057, "card": 2128, "run": 2157, "check": 829,
     "view": 1440, "compare": 481, "package": 1463, "api": 2590, "cli": 3740,

@@ -300,7 +300,7 @@ def _by_older_exporter(module: Any, given: Any, names: list[str]) -> bytes:
                         scope.callback(state.pop_scope)
                 return call()
 
-    file, original = io.BytesIO(), copy.deepcopy(module)
+    file, forward = io.BytesIO(), module.forward
     numbers = [] if isinstance(module, torch.jit.ScriptModule) else watch(module)
     with Padded():
         torch.onnx.export(
@@ -316,8 +316,10 @@ def _by_older_exporter(module: Any, given: Any, names: list[str]) -> bytes:
             input_names=names,
             dynamic_axes={name: {0: "batch"} for name in names},
         )
-    if numbers and has_frozen_number(original, tuple(map(_copied, given))):
-        raise _FrozenNumber
+    if numbers:
+        module.forward = forward  # no longer watched
+        if has_frozen_number(module, tuple(map(_copied, given))):
+            raise _FrozenNumber
     return file.getvalue()
 
 

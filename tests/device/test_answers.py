@@ -57,6 +57,11 @@ def test_another_firmware_is_refused_at_each_hello(field: str, value: int) -> No
     assert caught.value.name == f"bad_{field}"
 
 
+def _saved(device: Device) -> None:
+    device.step(5)
+    device.save()
+
+
 def _traced(device: Device) -> None:
     device.step(1, 10, 20)
     device.trace()
@@ -106,6 +111,7 @@ WRONG: list[tuple[str, str, Callable[[Device], object], dict[str, Any]]] = [
         ("card", field, Device.card, {"card": {field: 2}})
         for field in ("is_ready", "supply_is_low", "version2", "high_capacity")
     ),
+    *(("save", "step", _saved, {"saved": {"step": step}}) for step in (6, U32)),
     ("probe_transfer", "ticks", lambda device: device.probe_transfer(True, 4), {
         "ticks": 0, "cpu_ticks": 0,
     }),
@@ -138,7 +144,7 @@ def test_random_payloads_are_values_or_wire_errors(
         info = unpack(message.reply, raw)["hello"]
     size = size_of(messages()[name].request)
     asked = unpack(messages()[name].request, data.draw(st.binary(min_size=size, max_size=size)))
-    asked |= {"traced": range(5, 70_000), "first": 0, "bytes": b"abc"}
+    asked |= {"traced": range(5, 70_000), "saved": range(1, 9), "first": 0, "bytes": b"abc"}
     if data.draw(st.booleans()):
         payload = payload.ljust(size_of(messages()[name].reply), b"\0")
     try:

@@ -97,6 +97,7 @@ _RULES: Mapping[str, Callable[[Asked, Any], Mapping[str, Allowed]]] = {
     "status": lambda asked, info: {"running": _FLAG, "error": _codes("ERROR")},
     "health": lambda asked, info: {"reset": _Kind("the code of a row RESET", _is_reset)},
     "card": lambda asked, info: dict.fromkeys(_CARD, _FLAG),
+    "save": lambda asked, info: {"step": asked["saved"]},
     "probe_transfer": lambda asked, info: {"ticks": _TICKS},
     "probe_commit": lambda asked, info: {"ticks": _TICKS},
 }

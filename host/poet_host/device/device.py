@@ -26,7 +26,6 @@ SAVE_PATIENCE_S = 60.0  # an erase of 4 KiB of flash takes 85 ms
 CARD_BYTES_PER_S = 2e5  # at which a slow card is read; no request is repeated meanwhile
 STOP_POLL_S = 0.05  # pause between two checks whether a step has stopped
 _BLOCK = _C["POET_BLOCK"]
-# Errors of `save` on boards that have no steps in RAM.
 _NOTHING_TO_SAVE = ("no_schedule", "wrong_step", "no_storage", "foreign_storage", "storage_version")
 
 
@@ -46,6 +45,7 @@ class Device(Closing):
         self.tensor_names: Sequence[str] = ()
         self.info: Any = None
         self._traced = range(0)  # statements that the latest step was asked to trace
+        self._saved = range(NOTHING_COMMITTED + 1)  # steps that the board may have committed
         self.loads = 0  # number of loads of schedules: each one ends a training
         self._first_hello()
 
@@ -205,7 +205,7 @@ class Device(Closing):
         for object, part, before in ((MODEL, model_part, 0), (PLAN, plan_part, len(model_part))):
             if not self.holds(object, 0, part):
                 self.write(object, 0, part, shifted(progress, before, total))
-        self.loads += 1
+        self.loads, self._saved = self.loads + 1, range(NOTHING_COMMITTED + 1)
         sizes = {"model_bytes": len(model_part), "plan_bytes": len(plan_part)}
         return self._request("load", sizes)["facts"]
 
@@ -215,6 +215,7 @@ class Device(Closing):
         `step`: number of steps that these weights have been trained for.
         """
         self._request("begin", {"step": step})
+        self._saved = range(step + 1)
 
     def step(
         self,
@@ -226,8 +227,7 @@ class Device(Closing):
         """Run one training step, wait for its end, and return poet_step_result.
 
         `meanwhile` is called once while the step runs, unless the step ends before the board has
-        reported it as running. If `meanwhile` writes to INPUT tensors, the next step uses these
-        data.
+        reported it as running. INPUT tensors that it writes are data of the next step.
         """
         message, ping = messages()["step"], messages()["status"]
         values = {"step": step, "trace_first": trace_first, "trace_count": trace_count}
@@ -236,6 +236,7 @@ class Device(Closing):
             return bool(self._fields("status", payload, {})["status"].running)
 
         payload = pack(message.request, values)
+        self._saved = range(step + 1)
         reply = self.link.request_long(message.code, payload, ping.code, is_running, meanwhile)
         result = self._fields("step", reply, values)["result"]
         self._traced = range(trace_first, trace_first + trace_count)
@@ -243,7 +244,7 @@ class Device(Closing):
 
     def save(self) -> Any:
         """Commit the steps that are in RAM only, and return poet_saved, with the committed step."""
-        return self._request("save", patience_s=SAVE_PATIENCE_S)["saved"]
+        return self._request("save", patience_s=SAVE_PATIENCE_S, saved=self._saved)["saved"]
 
     def keep(self, *, if_possible: bool = False) -> None:
         """Commit the steps that are in RAM only, which a load would drop, if there are any."""

@@ -81,10 +81,8 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
             names = _trained_names(graph) if options.train else model.trained
             with _isolated():
                 # Of one sample, `_several` makes two: some modules only work with one.
-                runs = (
-                    (_copied(module), inputs(given))
-                    for inputs in (_several, lambda them: tuple(map(_copied, them)))
-                )
+                inputs = (_several(given), tuple(map(_copied, given)))
+                runs = ((_copied(module), them) for them in inputs)
                 check_stops(module, runs, names & model.trained, read, with_loss, where)
             return graph
     if refusals:

@@ -190,7 +190,7 @@ class Training:
         )
 
     def _find_saved(self) -> None:
-        """Do as `_keep`, if weights were read from the board after the last step.
+        """Note the committed step with `_keep`, if weights were read after the last step.
 
         To read them, the board has committed its steps and loaded schedules. It needs a new batch.
         """

@@ -182,6 +182,33 @@ def test_samples_of_an_input_named_as_samples_come_in_the_same_forms() -> None:
     assert rows == {np.hstack([*parts.values()]).tobytes()}
 
 
+class TwoHeads(nn.Module):
+    """Its two answers together have more bytes than a training step of the first moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 3), nn.Linear(8, 1000)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.first(x), self.second(x)
+
+
+def test_a_card_has_room_for_joined_outputs_larger_than_a_step(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    rng = np.random.default_rng(0)
+    data = {"x": rng.standard_normal((4, 8), np.float32), "output1": np.array([0, 1, 2, 0])}
+    data["output2"] = np.full(4, 7)
+    graph = poet.load(TwoHeads(), torch.from_numpy(data["x"]), batch=1, train="first.*")
+    assert isinstance(graph, poet.Graph)
+    poet.encode(graph, poet.solve(graph, "mkr1000")).save(tmp_path / "model.poet")
+    schedule = poet.Schedule.load(tmp_path / "model.poet")
+    assert schedule.forward
+    with poet.connect("native", arena_bytes="64KiB") as board:
+        run = poet.train(schedule, board, data)
+        found = poet.predict(schedule, data, weights=run.weights, connection=board).outputs
+    assert np.array_equal(found, poet.predict(schedule, data, weights=run.weights).outputs)
+
+
 def test_several_outputs_train_as_in_pytorch(tmp_path: Path, poet_host: Command) -> None:
     torch.manual_seed(1)
     module, rng, count = Detector().train(), np.random.default_rng(0), BATCH * STEPS

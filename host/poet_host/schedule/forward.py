@@ -12,7 +12,8 @@ from .decode import initial_offsets
 from .encode import QUEUE_CAPACITY, Nests, encode_model
 from .layout import model_of_forward
 from .meta import names_of
-from .schedule import Schedule
+from .model import model_bytes, part_crc
+from .schedule import Schedule, plan_of
 
 
 def with_forward(
@@ -36,6 +37,10 @@ def with_forward(
     every = schedule.header.commit_every
     plan = replace(plan, initial_offsets=tuple(homes.items()), commit_every=every)
     model = model_of_forward(schedule.model, graph, cuts or {})
+    if model.data_blocks > schedule.model.data_blocks:
+        part = model_bytes(replace(schedule.model, data_blocks=model.data_blocks))
+        schedule = replace(schedule, model_part=part, plan_part=plan_of(part, schedule))
+        model = replace(model, trained_by=part_crc(part))
     about = {"costs": dump_cost_graph(costs)} if costs else {}
     forward = encode_model(model, names_of(graph), plan, about, queue_capacity, nests=nests)
     meta = {**schedule.meta, "forward": forward.meta}

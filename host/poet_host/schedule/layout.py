@@ -99,11 +99,7 @@ def model_of_graph(
     operators = [_operator(graph, node, number) for node in nodes if not node.stored]
     renews = {number[node.name]: number[node.updates] for node in nodes if node.updates is not None}
     model = lay_out(tensors, operators, renews, slots, storage=storage)
-    if model.data_blocks > MOST_DATA_BLOCKS:
-        raise BadInput(
-            f"graph {graph.name}: its tensors need {model.data_blocks * BLOCK / 2**30:,.1f} GiB of "
-            "storage, but boards use at most 32 GiB: choose a smaller --batch"
-        )
+    _check_size(graph, model.data_blocks)
     return model
 
 
@@ -111,7 +107,8 @@ def model_of_forward(trained: Model, graph: Graph, cuts: Mapping[str, Cut]) -> M
     """Return the tables of a forward program, whose stored tensors are those of `trained`.
 
     `graph` is the inference, with the stored nodes of the training graph first, then its own data.
-    Pages lie where a training step has its pages.
+    Pages begin where a training step has its pages. If they end after them, `data_blocks` is larger
+    than that of `trained`.
     """
     nodes = numbered(graph)
     number = {node.name: i for i, node in enumerate(nodes)}
@@ -125,10 +122,20 @@ def model_of_forward(trained: Model, graph: Graph, cuts: Mapping[str, Cut]) -> M
         elif trained.storage:
             tensor, end = replace(tensor, block=end), end + tensor.blocks
         tensors.append(tensor)
-    if end > trained.data_blocks:
-        raise BadInput(f"graph {graph.name}: an inference needs more pages than a training step")
+    _check_size(graph, end)
     operators = tuple(_operator(graph, node, number) for node in nodes if not node.stored)
-    return replace(trained, tensors=tuple(tensors), operators=operators, trained_by=trained.crc)
+    return replace(
+        trained, tensors=tuple(tensors), operators=operators, trained_by=trained.crc,
+        data_blocks=max(trained.data_blocks, end),
+    )  # fmt: skip
+
+
+def _check_size(graph: Graph, data_blocks: int) -> None:
+    if data_blocks > MOST_DATA_BLOCKS:
+        raise BadInput(
+            f"graph {graph.name}: its tensors need {data_blocks * BLOCK / 2**30:,.1f} GiB of "
+            "storage, but boards use at most 32 GiB: choose a smaller --batch"
+        )
 
 
 def _is_small(tensor: Tensor) -> bool:

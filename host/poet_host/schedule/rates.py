@@ -9,8 +9,8 @@ from ..errors import BadInput
 from ..graph.autodiff import AHEAD, DECAY, PULL
 from ..graph.optimisers import Sgd, checked_rate
 from ..reference.rates import CONSTANT, COSINE, FOREVER, LINEAR, MAX_RATES, Rate
-from .model import Model, Operator, model_bytes, part_crc, read_model, with_crc
-from .schedule import Schedule
+from .model import Model, Operator, model_bytes, part_crc, read_model
+from .schedule import Schedule, plan_of
 
 _CURVES = {"cosine": COSINE, "linear": LINEAR}
 LR_SCHEDULES = "constant, step:EVERY[:FACTOR], cosine[:STEPS[:END]] or linear[:STEPS[:END]]"
@@ -77,13 +77,13 @@ def with_rates_of(schedule: Schedule, model_part: bytes) -> Schedule | None:
 
 def _with_model(schedule: Schedule, part: bytes) -> Schedule:
     changed = replace(
-        schedule, model_part=part, plan_part=_plan_of(part, schedule),
+        schedule, model_part=part, plan_part=plan_of(part, schedule),
         crc_before=schedule.solved_crc,
     )  # fmt: skip
     if schedule.forward is None:
         return changed
     forward = model_bytes(replace(schedule.forward.model, trained_by=part_crc(part)))
-    return replace(changed, forward_part=forward + _plan_of(forward, schedule.forward))
+    return replace(changed, forward_part=forward + plan_of(forward, schedule.forward))
 
 
 def factors(lr_schedule: str, warmup: int, last: int) -> tuple[Rate, ...]:
@@ -132,14 +132,6 @@ def _in_updates(rates: tuple[Rate, ...], period: int) -> tuple[Rate, ...]:
         return rates
     longer = [replace(rate, steps=min(rate.steps * period, FOREVER)) for rate in rates]
     return (Rate(period - 1, 1.0, 1.0, CONSTANT), *longer)
-
-
-def _plan_of(model_part: bytes, schedule: Schedule) -> bytes:
-    """Return the plan part of a schedule, for a changed model part."""
-    size = isa.record_size("poet_plan_header")
-    header = isa.unpack("poet_plan_header", schedule.plan_part[:size])
-    header["model_crc"] = part_crc(model_part)
-    return with_crc(isa.pack("poet_plan_header", **header) + schedule.plan_part[size:])
 
 
 def _rates_of(schedule: Schedule, model: Model) -> Iterator[tuple[Operator, dict[str, str]]]:

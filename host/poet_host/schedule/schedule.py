@@ -13,7 +13,7 @@ from ..errors import BadInput
 from ..files import parse_json, read_bytes, write_whole
 from ..graph.graph import Graph
 from .check import check_meta
-from .model import FORMAT, Model, other_version, part_crc, part_size, read_model
+from .model import FORMAT, Model, other_version, part_crc, part_size, read_model, with_crc
 from .recover import graph_of
 
 _C = isa.constants()
@@ -171,6 +171,14 @@ def _check(schedule: Schedule, where: str) -> None:
             "file: solve again"
         )
     check_meta(schedule, where)
+
+
+def plan_of(model_part: bytes, schedule: Schedule) -> bytes:
+    """Return the plan part of a schedule, for a changed model part."""
+    size = isa.record_size("poet_plan_header")
+    header = isa.unpack("poet_plan_header", schedule.plan_part[:size])
+    header["model_crc"] = part_crc(model_part)
+    return with_crc(isa.pack("poet_plan_header", **header) + schedule.plan_part[size:])
 
 
 def file_of(parts: Mapping[int, bytes]) -> bytes:

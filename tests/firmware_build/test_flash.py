@@ -266,11 +266,14 @@ def test_of_two_running_boards_the_written_one_is_found(desk: Desk) -> None:
         assert other.requests == []
 
 
-def test_a_board_appears_on_usb_after_its_boot_loader(desk: Desk) -> None:
+@pytest.mark.parametrize("names", [("poet-host", "mkr1000"), ("Microsoft", "")])
+def test_a_board_appears_on_usb_after_its_boot_loader(desk: Desk, names: tuple[str, str]) -> None:
     desk.port("ttyACM0", LOADER)
     with answering("mkr1000") as board:
         desk.comes_back("bossac", "ttyACM0", board, "ttyACM1", "9")
-        assert write(MKR, "auto").port == str(desk.folder / "ttyACM1")
+        own = str(desk.folder / "ttyACM1")
+        desk.names[own] = names
+        assert write(MKR, "auto").port == own
 
 
 def test_a_running_board_is_named_and_asked_first(desk: Desk, poet_host: Command) -> None:

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from poet_host.compare.sweep import Point, Result
+from poet_host import api
+from poet_host.compare.sweep import Case, Point, Result
 from poet_host.errors import PoetError
 from poet_host.plan.plan import VALUES, Plan, objective_value
 from poet_host.plan.problem import Objective
-from poet_host.schedule.encode import encode_costs
+from poet_host.schedule.encode import encode, encode_costs
+from poet_host.schedule.schedule import Schedule
 
 from ..report import number, percent
 from .points import GAP, PREFIX, RIVALS, WHOLE
@@ -295,6 +297,12 @@ def solving(view: View) -> str:
     return text + (f", {unbound} without answer" if unbound else "")
 
 
+def _encoded(case: Case, plan: Plan) -> Schedule:
+    if case.model.startswith(PREFIX):
+        return encode_costs(case.costs, plan)
+    return encode(api.load_graph(case.model), plan)  # cost graphs keep nothing in RAM
+
+
 def sizes(view: View) -> str:
     """The sizes of poet's schedules, as boards receive them."""
     found, too_large = [], 0
@@ -302,7 +310,7 @@ def sizes(view: View) -> str:
         plan = setting.plan("poet")
         if plan is not None:
             try:
-                found.append(len(encode_costs(setting.point.case.costs, plan).plan_part))
+                found.append(len(_encoded(setting.point.case, plan).plan_part))
             except PoetError:
                 too_large += 1
     if not found:

@@ -42,7 +42,7 @@ FOLDERS = {
     "firmware/port": 6558,
     "host/poet_host/sim/chip": 10714, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 9492, "examples": 1938, "tests": 75317,
+    "bench": 9492, "examples": 1938, "tests": 75320,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

@@ -300,7 +300,7 @@ def solving(view: View) -> str:
 def _encoded(case: Case, plan: Plan) -> Schedule:
     if case.model.startswith(PREFIX):
         return encode_costs(case.costs, plan)
-    return encode(api.load_graph(case.model), plan)  # cost graphs keep nothing in RAM
+    return encode(api.load_graph(case.model), plan)  # costs cannot hold tensors that stay
 
 
 def sizes(view: View) -> str:

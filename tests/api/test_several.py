@@ -183,7 +183,7 @@ def test_samples_of_an_input_named_as_samples_come_in_the_same_forms() -> None:
 
 
 class TwoHeads(nn.Module):
-    """Its two answers together have more bytes than a training step of the first moves."""
+    """Its joined outputs need more blocks of a card than a training step of the first head."""
 
     def __init__(self) -> None:
         super().__init__()

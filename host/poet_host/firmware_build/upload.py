@@ -189,7 +189,7 @@ def _usb_ports(board: Board) -> dict[str, str]:
     return {
         port.path: port.serial_number
         for port in serial_ports()
-        if runs_firmware(port) and port.product in (board.name, "")  # "": Windows knows no name
+        if runs_firmware(port) and port.product in (board.name, "")  # "": on Windows
     }
 
 

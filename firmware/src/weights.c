@@ -303,6 +303,7 @@ int poet_commit_step(struct poet *p) {
   poet_usage(p->port, &before);
   const uint32_t begin = poet_ticks(p->port);
   int error = poet_check_homes(p);
+  p->unwritten |= error == POET_ERROR_page_damaged;
   if (!error) {
     error = check_stored(p, *digest);
   }

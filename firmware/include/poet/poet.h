@@ -262,7 +262,7 @@ struct poet {
   /* from this offset on, no arena byte has changed since the arena was
    * painted */
   uint32_t dirty_bytes;
-  /* true: the trailers that were read back have another digest */
+  /* true: storage does not have what the step wrote to commit it */
   bool unwritten;
   /* commits from one read-back of the trailers to the next; 0: not known yet */
   uint16_t readback_every;

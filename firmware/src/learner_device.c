@@ -131,6 +131,9 @@ int learner_leave(struct learning *l, bool bus, int result) {
       l->must_renew = true; /* a commit that failed may be on storage */
     }
     l->p.storage_status = 0;
+    if (l->p.live_step == POET_NO_STEP) { /* steps were undone */
+      l->loss = learner_committed_loss(l);
+    }
   }
   l->inside = 0;
   return as_known(result);

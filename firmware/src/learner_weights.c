@@ -255,7 +255,7 @@ static POET_CHECKED int undo(struct learning *l, int error,
   l->must_renew = true;
   poet_ignore(learner_restore(l));
   poet_ignore(learner_renew(l));
-  return l->p.committed.now.generation == generation ? error : 0;
+  return l->p.committed.now.generation > generation ? 0 : error;
 }
 
 static POET_CHECKED int adopt(struct learning *l) {
@@ -322,8 +322,8 @@ static POET_CHECKED int forget(struct learning *l, uint32_t what) {
    * the commit that follows. */
   const uint32_t epoch = l->samples.record.epoch;
   const uint32_t generation = l->p.committed.now.generation;
-  TRY(poet_samples_mark(&l->samples, epoch + samples,
-                        weights ? generation : 0));
+  const bool resets = weights || l->samples.record.reset == generation;
+  TRY(poet_samples_mark(&l->samples, epoch + samples, resets ? generation : 0));
   int error = weights ? learner_begin(l, learner_step(l)) : 0;
   /* What a frozen tensor was is lost: only forget and open go on. */
   const bool is_lost = l->p.staging && l->p.staging_fixed;

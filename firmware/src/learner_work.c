@@ -98,14 +98,9 @@ uint32_t learner_wanted(const struct learning *l) {
   return l->target > step ? l->target - step : 0;
 }
 
-static float committed_loss(const struct learning *l) {
-  const struct poet_state *now = &l->p.committed.now;
-  return now->step ? now->loss : NAN;
-}
-
 int learner_restore(struct learning *l) {
   TRY(poet_restore(&l->p));
-  l->loss = committed_loss(l);
+  l->loss = learner_committed_loss(l);
   return 0;
 }
 
@@ -241,7 +236,7 @@ int learner_renew(struct learning *l) {
   if (l->must_renew) {
     l->p.stale = true;
     TRY(poet_renumber(&l->p));
-    l->must_renew = false;
+    l->must_renew = poet_uncommitted(&l->p) != 0; /* then later */
   }
   return 0;
 }
@@ -300,9 +295,6 @@ static POET_CHECKED int save(struct learning *l) {
 void learner_stop(struct learning *l) {
   poet_abandon(&l->p);
   l->phase = PHASE_idle;
-  if (l->p.live_step == POET_NO_STEP) {
-    l->loss = committed_loss(l);
-  }
 }
 
 static POET_CHECKED int work(struct learning *l, uint32_t budget_us) {

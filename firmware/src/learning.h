@@ -5,6 +5,8 @@
 #ifndef POET_LEARNING_H
 #define POET_LEARNING_H
 
+#include <math.h>
+
 #include "plan.h"
 #include "poet/learner.h"
 #include "poet/package.h"
@@ -56,6 +58,12 @@ static inline bool has_storage(const struct learning *l) {
 
 static inline struct learning *learning_of(struct poet_learner *learner) {
   return (struct learning *)(void *)learner->opaque.bytes;
+}
+
+/* Return the loss of the newest commit. */
+static inline float learner_committed_loss(const struct learning *l) {
+  const struct poet_state *now = &l->p.committed.now;
+  return now->step ? now->loss : NAN;
 }
 
 /* Begin a call. `bus`: it may use the storage. `closed`: although `open` has

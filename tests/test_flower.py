@@ -23,6 +23,8 @@ from poet_host.errors import BadInput, PoetError
 from poet_host.flower import Fleet, client_app, server_app, train_round, travelling
 from poet_host.graph.weights import Weights, start_values, weight_nodes
 from poet_host.plan.intervals import intervals
+from poet_host.schedule.encode import encode
+from support.fake_flower import Array, Grid, Message, answer, failed, fake_flower as fake_flower
 from support.onnx_models import model
 
 BOARDS, STEPS = 3, 4
@@ -59,49 +61,6 @@ def sent() -> Weights:
 
 def settings(turn: int) -> dict[str, Any]:
     return {"server-round": turn, "local-steps": STEPS, "seed": 0}
-
-
-class Message:
-    """What Fleet reads of a message of Flower."""
-
-    def __init__(self, content: Any, dst_node_id: int, message_type: str = "train") -> None:
-        self.content = content
-        self.metadata = SimpleNamespace(
-            message_type=message_type, src_node_id=dst_node_id, dst_node_id=dst_node_id
-        )
-        self.error: Any = None
-
-    def has_error(self) -> bool:
-        return self.error is not None
-
-
-def answer(node: int, board: int, weights: Any = None, count: int = 1) -> Message:
-    metrics = {
-        "board": board, "num-examples": count, "loss": 1.0, "accuracy": 0.5, "energy-mj": 2.0,
-        "message-bytes": 8, "written-bytes": 512, "peak-bytes": 1024,
-    }  # fmt: skip
-    return Message({"metrics": metrics, "arrays": weights, "about": {"kind": "native"}}, node)
-
-
-def failed(node: int, code: int, reason: str) -> Message:
-    message = Message(None, node)
-    message.error = SimpleNamespace(code=code, reason=reason)
-    return message
-
-
-class Grid:
-    """Flower's grid. Each call of send_and_receive returns the next of `rounds`."""
-
-    def __init__(self, rounds: Iterable[list[Message]], nodes: Iterable[int] = (10, 11, 12)):
-        self.rounds, self.nodes = iter(rounds), list(nodes)
-        self.asked: list[list[int]] = []
-
-    def get_node_ids(self) -> list[int]:
-        return self.nodes
-
-    def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Message]:
-        self.asked.append([message.metadata.dst_node_id for message in messages])
-        return next(self.rounds)
 
 
 def fleet(grid: Grid, least: int | None = None) -> Fleet:
@@ -260,73 +219,6 @@ def test_a_board_that_fails_is_named(capsys: pytest.CaptureFixture[str]) -> None
         fleet(Grid([[answer(12, 2), answer(11, 2)]])).send_and_receive(messages())
 
 
-class Array:
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def numpy(self) -> Any:
-        return self.value
-
-
-class App:
-    """Both apps of Flower: they keep the function that they are given."""
-
-    def __init__(self, mods: Any = None) -> None:
-        self.call: Any = None
-
-    def train(self) -> Any:
-        return lambda function: setattr(self, "call", function)
-
-    main = train
-
-
-class Strategy:
-    """FedAvg, without messages: it calls the clients' app directly."""
-
-    clients: Any = None
-
-    def __init__(self, **given: Any) -> None:
-        self.given = given
-
-    def start(self, grid: Any, arrays: Any, num_rounds: int, train_config: Any, evaluate_fn: Any,
-              timeout: float) -> None:  # fmt: skip
-        evaluate_fn(0, arrays)
-        for turn in range(1, num_rounds + 1):
-            content = {"arrays": arrays, "config": {**train_config, "server-round": turn}}
-            nodes = grid.get_node_ids()
-            replies = grid.send_and_receive([Message(content, node) for node in nodes])
-            shares = [reply.content["metrics"]["num-examples"] for reply in replies]
-            arrays = {
-                name: Array(
-                    sum(
-                        reply.content["arrays"][name].numpy() * (share / sum(shares))
-                        for reply, share in zip(replies, shares, strict=True)
-                    )
-                )
-                for name in arrays
-            }
-            evaluate_fn(turn, arrays)
-
-
-def reply_of(content: Any, reply_to: Any) -> Message:
-    message = Message(content, reply_to.metadata.dst_node_id)
-    message.error = None if isinstance(content, dict) else content
-    return message
-
-
-@pytest.fixture
-def fake_flower(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("ArrayRecord", "ConfigRecord", "MetricRecord", "RecordDict")
-    app: Any = SimpleNamespace(**dict.fromkeys(names, dict))
-    app.Array, app.Message = Array, reply_of
-    app.Error = lambda code, reason: SimpleNamespace(code=code, reason=reason)
-    fake = SimpleNamespace(
-        app=app, clientapp=SimpleNamespace(ClientApp=App),
-        serverapp=SimpleNamespace(ServerApp=App, strategy=SimpleNamespace(FedAvg=Strategy)),
-    )  # fmt: skip
-    monkeypatch.setattr(flower, "_flower", lambda: fake)
-
-
 def test_both_apps_train_a_model(
     nodes: list[dict[str, Any]], fake_flower: None, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -363,6 +255,8 @@ def test_both_apps_train_a_model(
     assert (tmp_path / "global.safetensors").read_bytes() == kept  # of the last whole round
     with pytest.raises(BadInput, match="`log-to`: none/log cannot be written"):
         server.call(Direct([]), SimpleNamespace(run_config=config | {"log-to": "none/log"}))
+    with pytest.raises(BadInput, match=r"`save-to`: .* cannot be written.*directory"):
+        server.call(Direct([]), SimpleNamespace(run_config=config | {"save-to": str(tmp_path)}))
     server.call(Direct([]), SimpleNamespace(run_config={**config, "rounds": 1, "least": 2}))
     for wrong in ({}, {"rounds": 0}, {**config, "local-steps": "many"}):
         with pytest.raises(BadInput, match="steps" if "boards" in wrong else "rounds"):
@@ -449,6 +343,52 @@ def test_the_normalisation_of_the_first_weights_travels(
     right = train_round(nodes[0], by_hand, weights, settings(1))
     assert poet.weights_sha256(found[0]) == poet.weights_sha256(right[0])
     assert found[2]["accuracy"] == right[2]["accuracy"]
+
+
+def test_the_facts_of_the_servers_data_travel(fake_flower: None, tmp_path: Path) -> None:
+    """The weights of the fleet keep them, if they begin as random numbers."""
+
+    class Recorder(Grid):
+        def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Message]:
+            configs.append(messages[0].content["config"])
+            return [answer(10, 0, {name: Array(array) for name, array in sent().items()})]
+
+    configs, names = list[dict[str, Any]](), tuple(f"digit {i}" for i in range(10))
+    data = poet.load_data("digits", normalize="standard")
+    data = replace(data, classes=Classes(names))
+    graph, out = poet.load("resnet-digits"), tmp_path / "w"
+    assert isinstance(graph, poet.Graph)
+    server = server_app(graph, rounds=1, local_steps=1, boards=1, data=data, save_to=out)
+    server.call(Recorder([], [10]), SimpleNamespace(run_config={}))
+    facts = DataFacts.from_json(json.loads(configs[0]["facts"]))
+    assert facts == DataFacts(Classes(names), data.normalization)
+    saved = poet.load_weights(out, graph)
+    assert (tuple(saved.classes), saved.normalization) == (names, data.normalization)
+
+
+def test_samples_that_the_fleet_cannot_normalise_alike_are_refused(
+    nodes: list[dict[str, Any]],
+) -> None:
+    own = poet.load_data("digits", normalize="standard")
+    with pytest.raises(BadInput, match="Pass `data` or `weights` to server_app"):
+        train_round(nodes[0], own, sent(), settings(1))
+    assert own.normalization is not None
+    facts = DataFacts(normalization=own.normalization)
+    train_round(nodes[0], own, sent(), {**settings(1), "facts": json.dumps(facts.to_json())})
+
+
+def test_a_board_without_a_card_is_connected_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = poet.load("resnet-digits", batch=4)
+    problem = poet.problem(graph, "native", ram="100%", storage=False)
+    plan = poet.solve(problem, method="keep-everything")
+    encode(graph, plan, storage=False).save(path := tmp_path / "small.poet")
+    given: list[Any] = []
+    monkeypatch.setattr(flower, "connect", lambda *_, card, **__: given.append(card) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train_round({"board": 0, "port": "native", "schedule": path}, samples, sent(), settings(1))
+    assert given == [False]
 
 
 def test_weights_that_name_fewer_classes_than_outputs_train(nodes: list[dict[str, Any]]) -> None:

@@ -13,7 +13,9 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from errno import EISDIR
 from math import nan
+from os import strerror
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +155,7 @@ def server_app(
         judged = None
         if data is not None:
             judged = adapted(fitted(data, graph), facts, is_trained=given is not None)
+            facts = facts if given is not None else judged.facts
         start = starting_values(graph, seed, given, is_new=True)
         sent = {name: flwr.app.Array(start[name]) for name in travelling(graph)}
         few = replace(facts, classes=Classes(facts.classes))  # without examples: messages are short
@@ -195,6 +198,8 @@ def server_app(
 
 def _check_writable(name: str, path: Path) -> None:
     try:
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, strerror(EISDIR))
         if name == "log-to":
             path.open("a").close()
         elif not is_stream(path):
@@ -235,6 +240,11 @@ def train_round(
     _check_same(graph, arrays)
     facts = DataFacts.from_json(json.loads(settings.get("facts", "{}")))
     own = fitted(data(node) if callable(data) else node.get("data", data), graph)
+    if own.normalization is not None and facts.normalization is None:
+        raise BadInput(
+            f"data {own.name}: its samples are normalised ({own.normalization}), but the weights "
+            "of the fleet do not say how. Pass `data` or `weights` to server_app"
+        )
     samples = adapted(own, facts)
     turn, steps = int(settings["server-round"]), int(settings["local-steps"])
     if steps % graph.batches_per_update:  # sums of gradients do not travel
@@ -248,7 +258,8 @@ def train_round(
     first = 0 if counts_again else (turn - 1) * steps
     order = f"{settings.get('seed', 0)} {number} {turn * counts_again}"
     arena_bytes = arena_for(schedule, str(node["port"]), Path(storage) if storage else None)
-    with connect(str(node["port"]), storage=storage, arena_bytes=arena_bytes) as board:
+    card = schedule.model.storage
+    with connect(str(node["port"]), storage=storage, arena_bytes=arena_bytes, card=card) as board:
         replaced = check_replaceable(board.device, schedule, first_step=1)  # refuse other models
         if replaced is not None:
             board.written = (int(board.device.info.committed_model), replaced)

@@ -113,6 +113,11 @@ def test_what_nests_write_is_not_extra_time() -> None:
     assert found.commit_us == profile.commit_us
 
 
+def test_statements_that_were_not_traced_do_not_count_as_the_check() -> None:
+    profile = replace(runs.profile(), storage=False, check_us_per_byte=0.25)
+    assert calibrated(profile, runs.digits(), observed(())).check_us_per_byte == 0.25
+
+
 def test_several_calibrations_are_averaged() -> None:
     one = replace(runs.profile(), statements=StatementCosts(1.0, 2.0, 3.0, 0.5, 4.0))
     other = replace(

@@ -123,7 +123,7 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     """
     found = replace(profile, statements=statement_costs(observed, profile.statements))
     if not profile.storage:
-        return replace(found, check_us_per_byte=_check_us_per_byte(graph, observed))
+        return replace(found, check_us_per_byte=_check_us_per_byte(profile, graph, observed))
     if load_board(profile.board).is_computer and found.statements.page_us:
         found = replace(
             found, page_in=_unattended(found.page_in), page_out=_unattended(found.page_out)
@@ -143,8 +143,14 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     return replace(found, commit_us=profile.commit_us + max(0.0, turns_us + late_us))
 
 
-def _check_us_per_byte(graph: Graph, observed: Observed) -> float:
-    """Return the time of the check of new weights, which ends a step without a card."""
+def _check_us_per_byte(profile: Profile, graph: Graph, observed: Observed) -> float:
+    """Return the time of the check of new weights, which ends a step without a card.
+
+    It is that of `profile` if not all statements were traced, whose time is not the check's.
+    """
+    traced = {record.statement for records in observed.records for record in records}
+    if len(traced) < len(observed.statements):
+        return profile.check_us_per_byte
     renewed_bytes = sum(node.size_bytes for node in graph if node.updates is not None)
     return _end_us(observed) / renewed_bytes if renewed_bytes else 0.0
 

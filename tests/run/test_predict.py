@@ -18,6 +18,7 @@ from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
 from poet_host.reference.inference import logits
+from poet_host.run.predict import Prediction
 from support import whole_runs as runs
 from support.command import Command
 
@@ -240,3 +241,15 @@ def test_a_single_number_in_place_of_labels_is_not_used() -> None:
     )
     assert len(found.outputs) == 3
     assert found.labels is None
+
+
+def test_an_output_may_have_the_name_of_a_parameter_of_numpy(tmp_path: Path) -> None:
+    outputs = np.ones(3, [("file", "<f4"), ("allow_pickle", "<f4")])
+    found = Prediction(
+        outputs=outputs, time_us=1.0, model="m", data="d", half="train", has_classes=False
+    )
+    found.save(tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as arrays:
+        assert {name: arrays[name].tolist() for name in arrays} == {
+            "file": [1, 1, 1], "allow_pickle": [1, 1, 1]
+        }  # fmt: skip

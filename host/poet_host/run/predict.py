@@ -2,6 +2,7 @@
 
 import csv
 import io
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -96,7 +97,11 @@ class Prediction(Answers):
             arrays["probabilities"] = self.probabilities
         if self.labels is not None:
             arrays["labels"] = np.array(self.labels)
-        np.savez(raw := io.BytesIO(), **arrays)
+        raw = io.BytesIO()
+        with zipfile.ZipFile(raw, "w") as file:  # numpy.savez has parameters of its own names
+            for name, array in arrays.items():
+                with file.open(f"{name}.npy", "w", force_zip64=True) as part:
+                    np.lib.format.write_array(part, array, allow_pickle=False)
         return write_whole(path, raw.getvalue())
 
     def _table(self) -> Iterator[list[Any]]:

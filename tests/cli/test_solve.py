@@ -234,6 +234,17 @@ def test_a_cost_graph_with_modes_is_solved_but_makes_no_schedule(
     assert not out.exists()
 
 
+def test_a_cost_graph_that_no_board_commits_is_refused_before_the_search(
+    poet_host: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out = tmp_path / "g.json", tmp_path / "x.poet"
+    graph = CostGraph("g", (CostNode("x", (), 8),), commit_every=65_536)
+    path.write_text(json.dumps(dump_cost_graph(graph)))
+    monkeypatch.setattr(api, "solve", None)
+    poet_host("solve", path, "--ram", 16, "-o", out).fails(BAD, "65,535 steps, not 65,536")
+    assert not out.exists()
+
+
 def test_a_schedule_of_a_plan_without_statements_is_refused(
     poet_host: Command, tmp_path: Path
 ) -> None:

@@ -159,12 +159,14 @@ def solve(given: SolveOptions) -> int:
     given.check()
     graph = api.load(given.model, **vars(given.options))
     profile = _profile(graph, given.board, given.profile_name)
-    if given.output and isinstance(graph, api.CostGraph) and (graph.has_modes or graph.starting):
-        what = "modes" if graph.has_modes else "tensors that stay in RAM"
-        raise BadInput(
-            f"{graph.name} has {what}, which the schedule of a cost graph cannot contain: write "
-            "the plan with --plan, and omit --output"
-        )
+    if given.output and isinstance(graph, api.CostGraph):
+        if graph.has_modes or graph.starting:
+            what = "modes" if graph.has_modes else "tensors that stay in RAM"
+            raise BadInput(
+                f"{graph.name} has {what}, which the schedule of a cost graph cannot contain: "
+                "write the plan with --plan, and omit --output"
+            )
+        api.check_interval(graph.commit_every)
     steps = _steps(graph, given)
     deadline_us = _deadline_us(graph, profile, steps, given)
     began = time.monotonic()

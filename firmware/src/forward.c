@@ -135,6 +135,24 @@ static POET_CHECKED int infer(struct poet *p, poet_fill_fn *fill,
   return output ? 0 : POET_ERROR_bad_plan;
 }
 
+/* If a weight on storage is damaged, the next inference has those of the newest
+ * commit, or of the one before it. */
+static POET_CHECKED int go_back(struct poet *p) {
+  struct poet_tensor tensor;
+  if (p->detail >= p->model.stored_count) { /* a page of the inference */
+    return 0;
+  }
+  TRY(poet_read_tensor(p, p->detail, &tensor));
+  if (tensor.place != POET_PLACE_CURRENT) {
+    return 0;
+  }
+  if (poet_uncommitted(p)) {
+    poet_drop_steps(p);
+    return 0;
+  }
+  return poet_roll_back(p);
+}
+
 int poet_infer_filled(struct poet *p, poet_fill_fn *fill, const void *data,
                       const uint8_t **outputs) {
   struct kept kept;
@@ -148,6 +166,9 @@ int poet_infer_filled(struct poet *p, poet_fill_fn *fill, const void *data,
   lend(p, &kept);
   const int error = infer(p, fill, data, outputs);
   take_back(p, &kept);
+  if (error == POET_ERROR_page_damaged) {
+    TRY(go_back(p));
+  }
   return error;
 }
 

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from firmware.test_learner_power import CHANGES, STORAGES, trained
 from support.learner_bench import (
@@ -12,6 +13,7 @@ from support.learner_bench import (
     Learner,
     StorageFailed,
     Trace,
+    outputs_of,
     stored,
 )
 
@@ -60,6 +62,24 @@ def test_the_loss_is_not_that_of_a_step_that_damage_undid() -> None:
     with pytest.raises(StorageFailed):
         learner.read(0, 4)
     assert (learner.state().step, learner.state().loss) == (4, loss)
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_an_inference_undoes_steps_until_its_weights_are_whole(every: int) -> None:
+    """Step 6, if it is not committed, and step 5."""
+    kind, last = Kind(pages=True, every=every, channels=8), 6 if every > 1 else 5
+    for name in ("conv.weight", "fc.weight", "fc.bias"):  # which do not stay in RAM
+        learner, trace = trained_on(kind, 0)
+        learner.learn(last - 5)
+        learner.run()
+        for step in range(last, 4, -1):
+            damage(learner.device, trace.replay(step)[name])
+            with pytest.raises(StorageFailed):
+                learner.infer(kind.sample(1))
+            assert learner.state().step == step - 1
+        weights = trace.replay(learner.state().step)
+        found = learner.infer(kind.sample(1))
+        assert np.array_equal(found, outputs_of(kind, weights, kind.sample(1))[0])
 
 
 def test_a_lost_write_of_a_commit_costs_no_committed_step() -> None:

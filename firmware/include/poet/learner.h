@@ -13,9 +13,10 @@
  *   poet_learner_infer(&learner, sample, outputs);
  *
  * Functions return 0, POET_BUSY or a negative POET_ERROR_*. After an error
- * nothing has changed, but an error of the storage during a step can undo steps
- * that were not committed: `wanted` then counts them again. No function may be
- * called from an interrupt, or while another one runs for the same learner.
+ * nothing has changed, but an error of the storage can undo steps that were not
+ * committed, and damaged weights the last commit: `wanted` then counts these
+ * steps again. No function may be called from an interrupt, or while another
+ * one runs for the same learner.
  *
  * The library has no heap and no globals. Several learners may exist, each with
  * its own memory and its own storage.

@@ -38,11 +38,11 @@ LINES = {
 ROOT_LINES = 1668  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2360, "firmware/src": 10745, "firmware/kernels": 9106,
+    "firmware/include": 2361, "firmware/src": 10766, "firmware/kernels": 9106,
     "firmware/port": 6558,
     "host/poet_host/sim/chip": 10714, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 9492, "examples": 1938, "tests": 75541,
+    "bench": 9492, "examples": 1938, "tests": 75561,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

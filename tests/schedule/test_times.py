@@ -17,7 +17,8 @@ def test_the_longest_slice_is_the_longest_kernel() -> None:
     kernels = [row for row in rows(schedule) if row.statement.startswith("compute")]
     longest = max(kernels, key=lambda row: row.time_us or 0.0)
     assert found.op == "conv2d_grad_input"
-    assert found.node == longest.tensor
+    like = pytest.approx(longest.time_us)
+    assert found.node in [row.tensor for row in kernels if row.time_us == like]
     most = load_board("mkr1000").estimate.slices[found.op]
     assert most > 1
     assert found.time_us == pytest.approx(most * (longest.time_us or 0.0))

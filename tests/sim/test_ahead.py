@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 
 import poet_host as poet
 import pytest
 from poet_host.data.fitted import fit
 from poet_host.device.device import connect
-from poet_host.resources import resource
 from poet_host.run.run import Run
 from poet_host.run.train import Batch, Training, train
 from poet_host.schedule.schedule import Schedule
@@ -15,15 +15,23 @@ from poet_host.sim.start_board import start_board
 from support import whole_runs as runs
 from support.sim_helper import needs_compiler
 
-EXAMPLE = Schedule.load(resource("schedules") / "resnet-digits-mkr1000.poet")
 STEPS = 6
 PATIENT_S = 30.0  # longer than a simulated step, so that lost requests are not repeated
+
+
+@cache
+def schedule() -> Schedule:
+    """Nothing stays in RAM, so the board takes the next batch during a step."""
+    graph = poet.load("resnet-digits", batch=4)
+    problem = poet.problem(graph, "mkr1000", ram="24KiB")
+    plan = poet.solve(problem, method="dtr")
+    return poet.encode(graph, plan)
 
 
 @pytest.fixture(scope="module")
 def native() -> Run:
     with poet.connect("native") as connection:
-        return poet.train(EXAMPLE, connection, "digits", steps=STEPS)
+        return poet.train(schedule(), connection, "digits", steps=STEPS)
 
 
 @pytest.fixture(params=["mkr1000", "mkr1000:usb", "nrf52840_dk"])
@@ -32,7 +40,7 @@ def training(request: pytest.FixtureRequest) -> Iterator[Training]:
     with ExitStack() as stack:
         running = stack.enter_context(start_board(name, None, None, usb=bool(usb)))
         device = stack.enter_context(connect(running.port, timeout_s=PATIENT_S))
-        yield Training(device, EXAMPLE, fit(poet.load_data("digits"), EXAMPLE.graph))
+        yield Training(device, schedule(), fit(poet.load_data("digits"), schedule().graph))
 
 
 @needs_compiler

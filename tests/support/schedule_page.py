@@ -14,23 +14,14 @@ from pathlib import Path
 import poet_host as poet
 from poet_host.files import write_whole
 from poet_host.resources import resource
-from poet_host.run.run import Run
-from poet_host.schedule.decode import decode
 from poet_host.schedule.schedule import Schedule
-from poet_host.schedule.times import costs_of_schedule
-from poet_host.view.lanes import Box, View, planned, recorded
+from poet_host.view.lanes import Box, views_of
 from poet_host.view.page import page
 from support.browser import CHROMIUM, Page, browser
 
 EXAMPLE = resource("schedules") / "resnet-digits-mkr1000.poet"
 STEPS = 36  # more than are needed to trace each statement
 WIDTH, HEIGHT = 1280, 1010
-
-
-def views_of(schedule: Schedule, run: Run | None = None) -> list[View]:
-    costs, statements = costs_of_schedule(schedule), decode(schedule)
-    views = [planned(costs, statements)]
-    return [*views, recorded(costs, statements, run)] if run else views
 
 
 def place(tab: Page, panel: int, box: Box, end_us: float, part: float = 0.5) -> tuple[float, float]:

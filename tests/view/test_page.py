@@ -14,12 +14,12 @@ from poet_host.schedule.decode import decode
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.times import costs_of_schedule
 from poet_host.view.absences import absences
-from poet_host.view.lanes import Box, View
+from poet_host.view.lanes import Box, View, views_of
 from poet_host.view.listing import rows
 from poet_host.view.page import page
 from support import whole_runs as runs
 from support.browser import CHROMIUM, Browser, Page, browser
-from support.schedule_page import EXAMPLE, place, views_of
+from support.schedule_page import EXAMPLE, place
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ must be accepted. An accepted file is then used as the product uses it.
 import argparse
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +28,8 @@ from types import FrameType
 
 from poet_host.errors import PoetError
 from rich.progress import Progress
+
+from bench.commits import commit
 
 from .cards import FORMATS
 from .formats import Format
@@ -206,13 +207,10 @@ def main() -> int:
     text = table(found)
     sys.stdout.write(text)
     if given.output:
-        commit = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-        ).stdout.strip()
         command = f"python -m fuzz.host --cases {given.cases} --seed {given.seed} --formats "
         command += given.formats
         jobs = "1 process" if given.jobs == 1 else f"{given.jobs} processes"
-        when = f"{date.today()}, commit {commit}, {jobs}, {minutes:.0f} minutes"
+        when = f"{date.today()}, commit {commit()}, {jobs}, {minutes:.0f} minutes"
         given.output.write_text(f"{command}\n{when}\n\n{text}")
     return int(any(tally.defects for tally in found.values()))
 

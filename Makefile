@@ -11,20 +11,20 @@
 # make bench-transfer  how fast weights of 437 MB go onto a native board and off it
 # make bench-transfers  transfers of the simulated boards: processor's cycles, share of bus time
 # make bench-placement  how fast hard placements are found, MiniMalloc's among them
-# make bench-streaming  networks whose operators exceed the RAM of simulated boards (25 minutes)
-# make bench-tiny    the models of MLPerf Tiny on both simulated chips: RAM, time, energy (50 minutes)
+# make bench-streaming  networks whose operators exceed the RAM of simulated boards (40 minutes)
+# make bench-tiny    the models of MLPerf Tiny on both simulated chips: RAM, time, energy (20 minutes)
 # make bench-recurrent  networks over time on the simulated nRF52840 (five minutes)
 # make bench-prices   simulated times of kernels next to their estimates (OPTIONS=--fit)
 # make bench-predict  predicted time and energy of steps next to simulated boards (OPTIONS=--fit)
 # make bench-fine-tune  ResNet-18 learns two more digits in 220 KiB (ten minutes)
 # make bench-solver  the planner next to the paper's formulation (15 minutes; OPTIONS=--quick)
 # make bench-planners  programs of Checkmate and Moccasin, PyTorch's planner (five minutes)
-# make bench-forward  every built-in model infers in the RAM in which it trains (ten minutes)
+# make bench-forward  every built-in model infers in the RAM in which it trains (20 minutes)
 # make fleet        a fleet of four boards on Flower, which is installed for it (ten minutes)
 # make zoo           90 networks of torchvision, timm, transformers train as in PyTorch (hours)
 # make bench-torch   plans for steps of PyTorch, executed next to eager execution (five minutes)
 # make paper         the POET paper's claims next to ours (OPTIONS, see bench/paper/__main__.py)
-# make results       all of these but zoo, the examples in schedules/ and the ledger: 2.5 hours, on an
+# make results       all of these but zoo, and schedules and ledger, which follow: two hours, on an
 #                    idle machine (OPTIONS: names of parts, see bench/results.py). Not in it, and much
 #                    longer or without a page: what follows, up to `make mutants`, and `make coverage`
 # make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)

@@ -40,7 +40,7 @@ from poet_host.schedule.schedule import Schedule, file_of
 from poet_host.schedule.times import costs_of_schedule
 from poet_host.sim.chipfile import parse_chip
 from poet_host.view.comparison import compare_run
-from poet_host.view.lanes import planned, recorded
+from poet_host.view.lanes import planned, recorded, views_of
 from poet_host.view.listing import listing
 from poet_host.view.page import page
 from poet_host.view.perfetto import chrome_trace
@@ -158,9 +158,9 @@ class PoetFile(Format):
         if how < 0.4:
             listing(found)
         elif how < 0.5:
-            chrome_trace(found, [planned(costs_of_schedule(found), decode(found))])
+            chrome_trace(found, views_of(found))
         elif how < 0.55:
-            page(found, [planned(costs_of_schedule(found), decode(found))])
+            page(found, views_of(found))
         elif found.model.operators and found.model.operators[0].kernel:
             graph = found.graph
             to_named(graph, start_values(graph, 0), constants=False)

@@ -129,8 +129,8 @@ class Training:
         """Train one batch and return the measured step.
 
         If `more` is True, the next batch is sent while the board computes this step. If the board
-        refuses the next batch, the next call raises BoardError. Raises LinkBroken if the board no
-        longer answers. If Diverged is raised, the last committed step stays committed. If the
+        refuses the next batch, BoardError is raised after this step. Raises LinkBroken if the board
+        no longer answers. If Diverged is raised, the last committed step stays committed. If the
         board was reset, or has lost a page of a step that follows uncommitted ones, the step after
         the last committed one is trained. PoetWarning says why. If this happens more than three
         times after the same committed step, BoardError is raised.
@@ -210,9 +210,7 @@ class Training:
     def _step(self, *, more: bool) -> Step:
         device, step = self.device, self.committed
         self._find_saved()
-        if self._refused is not None:
-            refused, self._refused = self._refused, None
-            raise refused
+        self._refused = None
         # Prepare the next batch now: while a step runs, the board may wait for the batch to arrive.
         following = self._batch(step + 1) if more else ()
         meanwhile = (lambda: self._send_ahead(step + 1, following)) if more else None
@@ -235,6 +233,8 @@ class Training:
                 self.saved = self.committed
             else:
                 self.save()
+        if self._refused is not None:
+            raise self._refused
         return self.done[-1]
 
     def _batch(self, step: int) -> Batch:

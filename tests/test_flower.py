@@ -63,6 +63,18 @@ def settings(turn: int) -> dict[str, Any]:
     return {"server-round": turn, "local-steps": STEPS, "seed": 0}
 
 
+class Recorder(Grid):
+    """One board that answers with the first weights. `configs`: what it was asked with."""
+
+    def __init__(self) -> None:
+        super().__init__([], [10])
+        self.configs: list[dict[str, Any]] = []
+
+    def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Message]:
+        self.configs.append(messages[0].content["config"])
+        return [answer(10, 0, {name: Array(array) for name, array in sent().items()})]
+
+
 def fleet(grid: Grid, least: int | None = None) -> Fleet:
     return Fleet(grid, BOARDS, least, 1.0, 0.0)
 
@@ -316,19 +328,14 @@ def test_a_model_with_a_constant_is_judged(fake_flower: None, tmp_path: Path) ->
 def test_the_normalisation_of_the_first_weights_travels(
     nodes: list[dict[str, Any]], fake_flower: None, tmp_path: Path
 ) -> None:
-    class Recorder(Grid):
-        def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Message]:
-            configs.append(messages[0].content["config"])
-            return [answer(10, 0, {name: Array(array) for name, array in sent().items()})]
-
-    normalization, configs = Normalization((3.0,), (5.0,)), list[dict[str, Any]]()
+    normalization, recorder = Normalization((3.0,), (5.0,)), Recorder()
     graph, log = poet.load("resnet-digits", momentum=0.9), tmp_path / "log"
     assert isinstance(graph, poet.Graph)
     values = {name: it + (":" in name) for name, it in start_values(graph, seed=3).items()}
     first, out = SavedWeights(values, DataFacts(normalization=normalization)), tmp_path / "w"
     server = server_app(graph, data="digits", weights=first, save_to=out, log_to=log)
     config = {"rounds": 1, "local-steps": STEPS, "boards": 1}
-    server.call(Recorder([], [10]), SimpleNamespace(run_config=config))
+    server.call(recorder, SimpleNamespace(run_config=config))
     assert (saved := poet.load_weights(out, graph)).normalization == normalization
     assert not any(it.any() for name, it in saved.items() if ":" in name)  # states do not travel
     own = samples(nodes[0])
@@ -339,7 +346,7 @@ def test_the_normalisation_of_the_first_weights_travels(
     assert row["accuracy"] == poet.accuracy(graph, first, x_test, own.y_test)
     weights = {name: first[name] for name in travelling(graph)}
     by_hand = replace(own, x=x, x_test=x_test)
-    found = train_round(nodes[0], own, weights, {**settings(1), **configs[0]})
+    found = train_round(nodes[0], own, weights, {**settings(1), **recorder.configs[0]})
     right = train_round(nodes[0], by_hand, weights, settings(1))
     assert poet.weights_sha256(found[0]) == poet.weights_sha256(right[0])
     assert found[2]["accuracy"] == right[2]["accuracy"]
@@ -348,19 +355,14 @@ def test_the_normalisation_of_the_first_weights_travels(
 def test_the_facts_of_the_servers_data_travel(fake_flower: None, tmp_path: Path) -> None:
     """The weights of the fleet keep them, if they begin as random numbers."""
 
-    class Recorder(Grid):
-        def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Message]:
-            configs.append(messages[0].content["config"])
-            return [answer(10, 0, {name: Array(array) for name, array in sent().items()})]
-
-    configs, names = list[dict[str, Any]](), tuple(f"digit {i}" for i in range(10))
+    recorder, names = Recorder(), tuple(f"digit {i}" for i in range(10))
     data = poet.load_data("digits", normalize="standard")
     data = replace(data, classes=Classes(names))
     graph, out = poet.load("resnet-digits"), tmp_path / "w"
     assert isinstance(graph, poet.Graph)
     server = server_app(graph, rounds=1, local_steps=1, boards=1, data=data, save_to=out)
-    server.call(Recorder([], [10]), SimpleNamespace(run_config={}))
-    facts = DataFacts.from_json(json.loads(configs[0]["facts"]))
+    server.call(recorder, SimpleNamespace(run_config={}))
+    facts = DataFacts.from_json(json.loads(recorder.configs[0]["facts"]))
     assert facts == DataFacts(Classes(names), data.normalization)
     saved = poet.load_weights(out, graph)
     assert (tuple(saved.classes), saved.normalization) == (names, data.normalization)

@@ -236,7 +236,7 @@ int learner_renew(struct learning *l) {
   if (l->must_renew) {
     l->p.stale = true;
     TRY(poet_renumber(&l->p));
-    l->must_renew = poet_uncommitted(&l->p) != 0; /* then later */
+    l->must_renew = poet_uncommitted(&l->p) != 0; /* not yet done */
   }
   return 0;
 }

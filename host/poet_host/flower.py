@@ -155,7 +155,7 @@ def server_app(
         judged = None
         if data is not None:
             judged = adapted(fitted(data, graph), facts, is_trained=given is not None)
-            facts = facts if given is not None else judged.facts
+            facts = judged.facts if given is None else facts
         start = starting_values(graph, seed, given, is_new=True)
         sent = {name: flwr.app.Array(start[name]) for name in travelling(graph)}
         few = replace(facts, classes=Classes(facts.classes))  # without examples: messages are short

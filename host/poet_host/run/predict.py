@@ -98,7 +98,7 @@ class Prediction(Answers):
         if self.labels is not None:
             arrays["labels"] = np.array(self.labels)
         raw = io.BytesIO()
-        with zipfile.ZipFile(raw, "w") as file:  # numpy.savez has parameters of its own names
+        with zipfile.ZipFile(raw, "w") as file:  # a name may be that of a parameter of savez
             for name, array in arrays.items():
                 with file.open(f"{name}.npy", "w", force_zip64=True) as part:
                     np.lib.format.write_array(part, array, allow_pickle=False)

@@ -117,7 +117,8 @@ def test_time_and_energy_are_predicted(
     card pauses more often than while its transfers are measured.
 
     What stays is written and read back block by block, while the card pauses more often: on the
-    nRF52840, a step takes 12 % longer than predicted, and 2 % less energy.
+    nRF52840, the predicted step is 10.8 to 12.4 % too short in five runs of one plan, and the
+    energy is right within 2 %. If nothing stays, it is 6.1 to 7.6 % too short.
 
     The schedule's records are read from the card at other places in each plan: on the MKR1000 for
     8 ms of a step by the plan that calibrates, for 15 ms by the plan that is predicted. The card
@@ -142,7 +143,7 @@ def test_time_and_energy_are_predicted(
     stays = api.problem(graph, profile, ram=16_000)
     leaves = replace(stays, graph=without_staying(stays.graph))
     # Most of its kernels are predicted, and all of its statements and transfers.
-    for problem, time, energy in ((leaves, 0.07, 0.11), (stays, 0.13, 0.13)):
+    for problem, time, energy in ((leaves, 0.08, 0.11), (stays, 0.13, 0.13)):
         plan = api.solve(problem, work_limit=60_000, gap=0.3)
         assert problem is stays or not plan.initial_offsets
         observed = run(connection, graph, profile, plan)

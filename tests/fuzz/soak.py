@@ -163,7 +163,7 @@ def main() -> None:
         print(f"step {soak.step:,}: {dict(soak.found)}", flush=True)
     lines = [
         f"python -m fuzz.soak --steps {given.steps} --seed {given.seed}     (make soak-life)",
-        f"{date.today()}, commit {commit()}: {soak.seconds / 60:.0f} minutes", "",
+        f"{date.today()}, commit {commit()}: {soak.seconds:.0f} seconds", "",
         *(f"{what}: {count:,}" for what, count in sorted(soak.found.items())), "",
         "At each comparison, all weights were those of the replay rule.",
     ]  # fmt: skip

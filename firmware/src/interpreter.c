@@ -322,8 +322,9 @@ int poet_begin_step(struct poet *p, uint32_t step, uint16_t trace_first,
 static POET_CHECKED int start_again(struct poet *p) {
   const uint16_t restarts = (uint16_t)(p->result.restarts + 1);
   p->result.restarts = restarts;
-  TRY(poet_restore(p));
-  return start(p, p->status.step, restarts);
+  TRY(poet_restore(p)); /* may return to the commit before */
+  return follows_commit(p) ? start(p, p->status.step, restarts)
+                           : POET_ERROR_page_damaged;
 }
 
 /* After all statements, or an error. POET_BUSY: the step starts again. */

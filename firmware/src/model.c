@@ -204,7 +204,7 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
   }
   switch (tensor->place) {
   case POET_PLACE_NONE:
-    return !(tensor->flags & POET_FLAG_KEEP);
+    return !(tensor->flags & POET_FLAG_KEEP) && (!stored || forward);
   case POET_PLACE_FIXED:
     return stored && !in_ram &&
            range_is_free(&layout->stored_end, tensor->block, blocks,

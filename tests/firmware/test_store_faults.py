@@ -4,15 +4,14 @@ import random
 from itertools import count
 
 import pytest
-from poet_host import isa
 from support import toy
 from support.card_image import DATA_BLOCK, CardImage
 from support.memory_board import FalseWrite, MemoryBoard, Refused, card, refusal
 from support.toy_boards import in_partition, load, trained, truth, weights
 
 STEPS = 4
-KINDS = ("frugal", "cut", "small")  # of toy.schedule
-STRIDE = isa.constants()["POET_UNIT_BLOCKS"]  # the toy's slots are as far apart
+KINDS = ("frugal", "cut", "small", "stays wv every 1")  # of toy.schedule
+STRIDE = toy.schedule().model.slot_stride
 FAULTS = {
     "dropped": FalseWrite(kept=0),
     **{f"torn after {kept} bytes": FalseWrite(kept=kept) for kept in (24, 100, 256, 508)},
@@ -71,6 +70,15 @@ def test_a_false_write_is_never_silent(fault: str, kind: str) -> None:
         if not run(board, kind):
             board.false_writes = {}
             resume(board.storage, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_write_to_the_committed_slot_is_never_silent(kind: str) -> None:
+    """The step cannot be repeated: its weights are lost with its writes."""
+    for number in writes_of_a_run(kind):
+        board = trained(card(), kind=kind)
+        board.false_writes = {number: FalseWrite(distance=-STRIDE)}
+        run(board, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,7 +19,7 @@ from poet_host.graph.models import MODELS
 from poet_host.graph.weights import start_values
 from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.model import model_bytes
-from poet_host.schedule.schedule import Schedule
+from poet_host.schedule.schedule import Schedule, parse
 from support import onnx_architectures, onnx_models, toy, whole_runs as runs
 from support.onnx_judge import imported
 from support.random_models import random_models
@@ -147,6 +147,13 @@ def test_a_meta_part_without_a_graph_is_refused(key: str) -> None:
         meta = {**schedule.meta, "graph": {"name": "resnet-digits"}}
     with pytest.raises(BadInput, match=r"meta part, at \$\.(tensors\[0\]\.shape|graph\.data): "):
         _ = replace(schedule, meta=meta).graph
+
+
+def test_labels_of_another_role_are_refused() -> None:
+    schedule = toy.schedule()
+    meta = {**schedule.meta, "graph": {**schedule.meta["graph"], "label": "w"}}
+    with pytest.raises(BadInput, match="`data` and `label` must name tensors whose"):
+        parse(replace(schedule, meta=meta).to_bytes())
 
 
 @pytest.mark.parametrize("name", ["resnet-digits", "lenet-digits", "resnet8-cifar", "linear"])

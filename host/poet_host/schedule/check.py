@@ -35,6 +35,8 @@ def check_meta(schedule: "Schedule", where: str) -> None:
             _check_costs(parse_cost_graph(costs, "costs"), names, model, "modes" in schedule.meta)
         if any(op.kernel for op in model.operators):
             graph = schedule.graph
+            if {graph[graph.data].role, graph[graph.label].role} != {"data"}:
+                raise BadInput("`data` and `label` must name tensors whose role is data")
             for node, tensor in zip(graph, model.tensors, strict=True):
                 if node.size_bytes != tensor.size_bytes:
                     raise BadInput(

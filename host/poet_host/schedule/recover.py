@@ -43,8 +43,7 @@ def _node(number: int, row: TensorMeta, model: Model, names: tuple[str, ...]) ->
         renewed = next(same_place, None)
         if renewed is None:
             raise BadInput(
-                f"tensor {quoted(row.name)} must update one of its inputs, but updates none: "
-                "solve again"
+                f"tensor {quoted(row.name)} must update one of its inputs, but updates none"
             )
     return Node(
         **vars(row),

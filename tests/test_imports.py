@@ -32,17 +32,17 @@ ORDER = [
 LINES = {
     "graph": 4717, "reference": 1311, "onnx": 5697, "device": 1495, "firmware_build": 1582,
     "sim": 1627, "profile": 1087, "packing": 378, "plan": 3840, "stream": 2077, "solver": 6646,
-    "baselines": 1936, "schedule": 2920, "data": 2057, "card": 2128, "run": 2166, "check": 829,
+    "baselines": 1936, "schedule": 2921, "data": 2057, "card": 2128, "run": 2166, "check": 829,
     "view": 1440, "compare": 481, "package": 1463, "api": 2590, "cli": 3742,
 }  # fmt: skip
 ROOT_LINES = 1668  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2361, "firmware/src": 10766, "firmware/kernels": 9106,
+    "firmware/include": 2361, "firmware/src": 10767, "firmware/kernels": 9106,
     "firmware/port": 6558,
     "host/poet_host/sim/chip": 10714, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 9492, "examples": 1938, "tests": 75561,
+    "bench": 9492, "examples": 1938, "tests": 75577,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

@@ -74,7 +74,7 @@ def test_a_false_write_is_never_silent(fault: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_write_to_the_committed_slot_is_never_silent(kind: str) -> None:
-    """The step cannot be repeated: its weights are lost with its writes."""
+    """It destroys weights from which the step would be repeated."""
     for number in writes_of_a_run(kind):
         board = trained(card(), kind=kind)
         board.false_writes = {number: FalseWrite(distance=-STRIDE)}
